@@ -1,0 +1,176 @@
+"""What a run may set: one closed section each, a line of text under each field.
+
+The faces read the file and call `config.load`; rules that relate the sections stand in `config.rules`.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A frozen, closed section."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class RunConfig(Section):
+    name: str | None = None
+    """Names the run, its directory and its controller; drawn when absent."""
+    dir: str = "runs"
+    """Where run directories are made."""
+    seed: int | None = None
+    """Seeds first values, data order and dropout; drawn once, and logged, when absent."""
+    devices: Count | None = None
+    """Devices to use; default: as many as the mesh needs."""
+    cpus_per_worker: Count = 1
+    """On CPU, a device is one worker of so many cores (and torch threads)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda where every node has it, else cpu."""
+    init_from: str | None = None
+    """A checkpoint directory whose parameters start this run; optimizer and position start fresh."""
+
+
+class InitConfig(Section):
+    scheme: Literal["scaled_normal", "t5"] = "scaled_normal"
+    """scaled_normal: N(0, std), residual outputs N(0, std / sqrt(2 num_layers)) as in Megatron; t5: by fan-in."""
+    std: Positive = 0.02
+
+
+class ModelConfig(Section):
+    kind: Literal["llama", "gpt2"] = "llama"
+    """llama: RMSNorm, rotary, SwiGLU; gpt2: LayerNorm, learned positions, GELU, biases."""
+    hidden_size: Count = 256
+    num_layers: Count = 4
+    num_attention_heads: Count = 4
+    num_key_value_heads: Count | None = None
+    """Heads of keys and values; default num_attention_heads (1: multi-query)."""
+    head_size: Count | None = None
+    """Default hidden_size / num_attention_heads."""
+    ffn_size: Count | None = None
+    """Default 4 hidden_size (gpt2), or 8/3 hidden_size rounded up to a multiple of 16 (llama)."""
+    vocab_size: Count | None = None
+    """Default: the tokenizer's."""
+    tie_embeddings: bool = False
+    """One matrix for input and output embedding."""
+    qk_norm: bool = False
+    """RMSNorm on each head's queries and keys (llama)."""
+    dropout: Fraction = 0.0
+    """After attention and mlp, on the residual branch, and on the embedding."""
+    norm_eps: Positive = 1e-5
+    rope_theta: Positive = 10000.0
+    init: InitConfig = InitConfig()
+    custom: str | None = None
+    """`module:function` that returns a user's own model (see model/protocol.py)."""
+
+
+class Blend(Section):
+    path: str
+    weight: Positive
+
+
+class DataConfig(Section):
+    train: str | tuple[Blend, ...] = "shakespeare"
+    """A directory made by `raymega data prepare`, the name of a built-in corpus, or a blend."""
+    valid: str | None = None
+    """Default: the validation split of `train`, where it has one."""
+    tokenizer: str = "shakespeare-2k"
+    """byte, a built-in name, or the path of a tokenizer.json."""
+    seq_len: Count = 256
+    """Trained positions of a row; a row holds seq_len + 1 ids."""
+    shuffle: bool = True
+
+
+class ParallelismConfig(Section):
+    data_parallel_size: Count | Auto = 1
+    tensor_model_parallel_size: Count | Auto = 1
+    pipeline_model_parallel_size: Count | Auto = 1
+    layers_per_stage: tuple[int, ...] | None = None
+    """Blocks of each stage; default: balanced, uneven where layers do not divide."""
+    schedule: str = "1f1b"
+    """gpipe or 1f1b."""
+    sequence_parallel: bool = False
+    """Cut activations between tensor-parallel regions along the sequence; needs seq_len divisible by tp."""
+
+
+class TrainingConfig(Section):
+    steps: Count = 100
+    batch_size: Count = 16
+    """Samples of a step, over all replicas (global batch)."""
+    micro_batch_size: Count = 4
+    optimizer: Literal["sgd", "adamw"] = "adamw"
+    lr: NonNegative = 1e-3
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.1
+    """Decoupled decay of matrices; biases, norms and other vectors have none."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    min_lr: NonNegative = 0.0
+    """Where linear and cosine end."""
+    warmup_samples: Annotated[int, Field(ge=0)] = 0
+    """Linear warm-up, in samples, so that a changed batch does not move the schedule."""
+    decay_samples: Count | None = None
+    """Samples at which the schedule ends; default steps * batch_size."""
+    clip_grad: NonNegative = 1.0
+    """Largest global gradient norm; 0: no clipping."""
+    precision: Literal["fp32"] = "fp32"
+    eval_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between validation losses; 0: only none."""
+    eval_samples: Count | None = None
+    """Validation samples each time; default: the whole split."""
+    max_nonfinite_steps: Annotated[int, Field(ge=0)] = 10
+    """Skipped steps in a row before the run ends with exit code 6."""
+
+
+class CheckpointConfig(Section):
+    every_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps between checkpoints; 0: only at the end."""
+    keep: Count = 2
+    """Complete checkpoints kept; older ones are removed once a newer is published."""
+    path: str | None = None
+    """Where; default RUNDIR/checkpoints; `s3://bucket/prefix` and the like go through pyarrow.fs."""
+    timeout_s: Positive = 600.0
+    """A save that takes longer is given up, named, and the previous one stays newest."""
+
+
+class LogConfig(Section):
+    every_steps: Count = 1
+    tensorboard: bool = True
+    trackers: tuple[str, ...] = ()
+    """wandb, mlflow."""
+    trace_steps: tuple[int, ...] = ()
+    """Steps of which a Chrome trace is written to RUNDIR/traces."""
+    torch_profiler: bool = False
+    """Add torch.profiler's events to those traces."""
+
+
+class ElasticConfig(Section):
+    min_devices: Count = 1
+    """Fewer than this ends the run, resumable."""
+    lease_s: Positive = 2.0
+    """A worker silent for so long is lost."""
+    orphan_lease_s: Positive = 15.0
+    """A worker that has not heard from its controller for so long ends itself."""
+    max_restarts: Annotated[int, Field(ge=0)] = 3
+    """Recoveries without a newly committed step before the run gives up."""
+    group_timeout_s: Positive = 300.0
+    """Backstop of every collective; death is noticed long before by broken connections and leases."""
+
+
+class Config(Section):
+    """One run."""
+
+    run: RunConfig = RunConfig()
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    parallelism: ParallelismConfig = ParallelismConfig()
+    training: TrainingConfig = TrainingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+    elastic: ElasticConfig = ElasticConfig()

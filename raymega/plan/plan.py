@@ -1,0 +1,104 @@
+"""A plan: who computes what. A frozen value; a new world is a new plan.
+
+    rank          (replica, stage, shard) -> worker, by the mesh's order
+    layers        virtual stage -> the blocks it holds, half-open; virtual stage v lives on stage v % pp
+    routes        micro-batch -> the replica that serves it at each stage; by default one replica all the way
+
+The plan does not occur in the result (law 1): it says where a micro-batch is computed, never what it weighs.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from raymega.mesh import Coord, Mesh
+
+WorkerId = str  # names one worker for its whole life ("w3"); never used again in the same run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to lay a run over workers.
+
+    Args:
+        mesh: the shape of the parallelism.
+        workers: worker of each rank.
+        layers: (first, end) of the blocks of each virtual stage, in order; covers all blocks once.
+        routes: for each micro-batch of a step, the replica at each stage.
+        microbatch_size: samples in a micro-batch.
+        schedule: a name in `pipeline.catalog`.
+        sequence_parallel: cut activations between tp regions along the sequence.
+    """
+
+    mesh: Mesh
+    workers: tuple[WorkerId, ...]
+    layers: tuple[tuple[int, int], ...]
+    routes: tuple[tuple[int, ...], ...]
+    microbatch_size: int
+    schedule: str = "1f1b"
+    sequence_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
+        assert len(set(self.workers)) == self.mesh.size, "a worker has one rank"
+        assert self.layers and len(self.layers) % self.mesh.pp == 0, "every stage has as many chunks"
+        assert self.layers[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
+        assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
+
+    @property
+    def num_chunks(self) -> int:
+        return len(self.layers) // self.mesh.pp
+
+    @property
+    def num_layers(self) -> int:
+        return self.layers[-1][1]
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches of a step, over all replicas."""
+        return len(self.routes)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step."""
+        return self.num_microbatches * self.microbatch_size
+
+    def worker(self, coord: Coord) -> WorkerId:
+        return self.workers[self.mesh.rank(coord)]
+
+    def coord_of(self, worker: WorkerId) -> Coord:
+        return self.mesh.coord(self.workers.index(worker))
+
+    def microbatches_of(self, *, replica: int, stage: int) -> tuple[int, ...]:
+        """The micro-batches that the team (replica, stage) computes, ascending."""
+        return tuple(m for m, route in enumerate(self.routes) if route[stage] == replica)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` gives an equal plan."""
+        return {
+            "dp": self.mesh.dp, "pp": self.mesh.pp, "tp": self.mesh.tp,
+            "workers": list(self.workers), "layers": [list(x) for x in self.layers],
+            "routes": [list(x) for x in self.routes], "microbatch_size": self.microbatch_size,
+            "schedule": self.schedule, "sequence_parallel": self.sequence_parallel,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Plan":
+        return cls(
+            mesh=Mesh(dp=data["dp"], pp=data["pp"], tp=data["tp"]),
+            workers=tuple(data["workers"]),
+            layers=tuple((first, end) for first, end in data["layers"]),
+            routes=tuple(tuple(route) for route in data["routes"]),
+            microbatch_size=data["microbatch_size"],
+            schedule=data["schedule"],
+            sequence_parallel=data["sequence_parallel"],
+        )
+
+    def with_workers(self, workers: tuple[WorkerId, ...]) -> "Plan":
+        """The same layout on other workers."""
+        return replace(self, workers=workers)
+
+
+def straight_routes(*, num_microbatches: int, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """One replica all the way; micro-batch m goes to replica m % dp, so quotas differ by one at most."""
+    return tuple((m % mesh.dp,) * mesh.pp for m in range(num_microbatches))

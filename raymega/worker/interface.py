@@ -1,0 +1,173 @@
+"""What a worker is told and what it tells: plain values that cross actors. No torch, no ray in here.
+
+The controller hands a worker its plan once, batches and leave to run ahead of time, and reads reports afterwards.
+No call of a step waits for the controller (DESIGN.md section 4).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from raymega.config.schema import Config
+from raymega.plan.plan import Plan, WorkerId
+
+Split = Literal["train", "valid"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """The samples of one step for the micro-batches that one worker needs.
+
+    Args:
+        split: train, or valid (forward only).
+        step: index of the step from 0 (train), or of the batch in the evaluation (valid).
+        after_step: for valid: the number of committed steps after which it is evaluated; for train: equal to `step`.
+        trained_tokens: unmasked targets of the whole global batch: the one divisor of the loss.
+        microbatches: micro-batch -> its rows.
+        last: valid only: this is the evaluation's last batch.
+    """
+
+    split: Split
+    step: int
+    after_step: int
+    trained_tokens: int
+    microbatches: dict[int, "MicrobatchRows"]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicrobatchRows:
+    """Rows of one micro-batch.
+
+    Args:
+        samples: [B] int64, position in the run's endless order of samples (never reset by epochs).
+        ids: [B, seq_len + 1] int32; inputs are ids[:, :-1], targets ids[:, 1:].
+        mask: [B, seq_len] bool, True where the target is trained; None: all are.
+    """
+
+    samples: np.ndarray
+    ids: np.ndarray
+    mask: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A worker's place in one generation: build these groups, hold these boxes, start after `step` committed steps.
+
+    Args:
+        generation: (controller epoch, n) as one growing integer: epoch * 1_000_000 + n.
+        store: (host, port) of the generation's rendezvous store.
+        checkpoint: directory URI to load state from; None: first values.
+        keep_state: the worker's own state is that of `step` committed steps already; do not load.
+    """
+
+    generation: int
+    plan: Plan
+    step: int
+    store: tuple[str, int]
+    checkpoint: str | None = None
+    keep_state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One committed or skipped step, by the worker that rank 0 of the plan is.
+
+    Times in seconds. `loss` is nats per trained token over the global batch.
+    """
+
+    step: int  # committed steps after it, from 1
+    generation: int
+    loss: float
+    grad_norm: float
+    lr: float
+    tokens: int
+    skipped: bool
+    step_s: float
+    t: float  # unix time of the commit
+    seconds: dict[str, float] = field(default_factory=dict)  # compute, wait_batch, wait_peer, reduce, decide, apply, snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalReport:
+    after_step: int
+    generation: int
+    loss: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsSaved:
+    """This worker's part of a checkpoint lies on storage; `files` is what the manifest needs of it."""
+
+    step: int
+    generation: int
+    files: tuple[dict[str, Any], ...]
+    stall_s: float
+    write_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed:
+    step: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationBroken:
+    """The worker left `generation`: a peer is gone, or it was told to abort. It keeps its process and its state."""
+
+    generation: int
+    reason: str
+    committed: int  # steps its state has seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailed:
+    """The worker met an error that is not the world's: the run cannot go on by retrying."""
+
+    generation: int
+    error: BaseException
+    traceback: str
+
+
+Report = StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Answer to a heartbeat: who, where in its life, and what happened since `since`."""
+
+    worker: WorkerId
+    generation: int
+    committed: int
+    phase: str  # idle, building, loading, waiting-batch, compute, reduce, decide, apply
+    reports: tuple[tuple[int, Report], ...]  # (sequence number, report), ascending
+    rss_bytes: int
+    device_bytes: int
+
+
+class WorkerApi:
+    """The calls of a worker (worker.worker.Worker, or the Ray actor round it). All return at once but `pulse`.
+
+    start(assignment)            leave any older generation, build groups, load, then run as far as granted
+    feed(batches)                put batches; idempotent, keyed (split, step, micro-batch)
+    grant(until_step, save_at)   leave to run until `until_step` steps are committed; snapshot after those in save_at
+    pulse(since, lease_s, wait_s) renew the lease; answer when there is a report newer than `since`, or after wait_s
+    abort(generation)            leave a generation at once: all its groups are broken from another thread
+    stop()                       end the worker's threads; the process may then be ended
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a worker knows from birth."""
+
+    worker: WorkerId
+    config: Config
+    run_dir: str
+    checkpoint_dir: str
+    device: str  # "cpu" or "cuda:0"
+    log_file: str | None = None
