@@ -60,6 +60,8 @@ class Assignment:
         store: (host, port) of the generation's rendezvous store.
         checkpoint: directory URI to load state from; None: first values.
         keep_state: the worker's own state is that of `step` committed steps already; do not load.
+        eval_batches: full batches of one evaluation (the last padded with masked rows); 0: no evaluation.
+        skipped: skipped steps among `step`, so that the rate goes on where it was.
     """
 
     generation: int
@@ -68,6 +70,8 @@ class Assignment:
     store: tuple[str, int]
     checkpoint: str | None = None
     keep_state: bool = False
+    eval_batches: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,17 @@ class StepReport:
     skipped: bool
     step_s: float
     t: float  # unix time of the commit
-    seconds: dict[str, float] = field(default_factory=dict)  # compute, wait_batch, wait_peer, reduce, decide, apply, snapshot
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of the reporting worker: compute, wait_batch, wait_peer, reduce, decide, apply, snapshot; they add up to step_s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Groups are built and the state is that of `committed` steps; the worker runs as soon as it may."""
+
+    generation: int
+    committed: int
+    seconds: dict[str, float]  # build, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +147,7 @@ class WorkerFailed:
     traceback: str
 
 
-Report = StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+Report = Ready | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +166,15 @@ class Pulse:
 class WorkerApi:
     """The calls of a worker (worker.worker.Worker, or the Ray actor round it). All return at once but `pulse`.
 
-    start(assignment)            leave any older generation, build groups, load, then run as far as granted
-    feed(batches)                put batches; idempotent, keyed (split, step, micro-batch)
-    grant(until_step, save_at)   leave to run until `until_step` steps are committed; snapshot after those in save_at
-    pulse(since, lease_s, wait_s) renew the lease; answer when there is a report newer than `since`, or after wait_s
-    abort(generation)            leave a generation at once: all its groups are broken from another thread
-    stop()                       end the worker's threads; the process may then be ended
+    start(assignment)                  leave any older generation, build groups, load, then run as far as granted
+    feed(generation, batches)          put batches; idempotent, keyed (split, step, micro-batch)
+    grant(generation, until_step, save_at)  leave to run until `until_step` steps are committed, with a snapshot
+                                       after those in `save_at` (a tuple); an older generation's has no effect
+    pulse(since, wait_s)               renew the lease; answer when there is a report newer than `since`, or after wait_s
+    abort(generation)                  leave this and every older generation: its groups break from another thread
+    stop()                             end the worker's threads; the process may then be ended
+
+    The training thread evaluates after every `training.eval_every` committed steps, and after the last of them.
     """
 
 
