@@ -1,0 +1,33 @@
+# make train   set up, then train the default model here (TRAIN="..." are arguments of `raymega train`)
+# make test    set up, then every test: the pure layer first (make pure: only that)
+# make check   format, lint, types, floors
+#
+# Each does all its own set-up, once. PYTHON=python3.12 picks the interpreter.
+
+TRAIN ?= nano
+
+.PHONY: train test pure check format
+
+train:
+	@PYTHON="$(PYTHON)" .ci/setup train
+	@.venv/bin/raymega train $(TRAIN)
+
+test:
+	@PYTHON="$(PYTHON)" .ci/setup test
+	@.ci/test
+
+pure:
+	@PYTHON="$(PYTHON)" .ci/setup test
+	@.ci/test -m pure
+
+check:
+	@PYTHON="$(PYTHON)" .ci/setup test
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+format:
+	@PYTHON="$(PYTHON)" .ci/setup test
+	.venv/bin/ruff format
+	.venv/bin/ruff check --fix
