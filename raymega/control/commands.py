@@ -1,0 +1,119 @@
+"""What the brain tells its hands to do. Hands carry it out and report events; they decide nothing.
+
+    workers     StartWorkers, StopWorkers, AssignPlan, AbortGeneration
+    steps       FeedFrom, Grant, Evaluate
+    state       PublishCheckpoint
+    records     WriteStep, Rewind          (for the metrics sink)
+    the end     Finish
+
+Every command is idempotent: carried out twice it does what it does once. None of them blocks the loop; what takes
+time is answered by an event.
+"""
+
+from dataclasses import dataclass
+
+from raymega.control.states import Checkpoint, Seat
+from raymega.metrics import StepRecord
+from raymega.plan.plan import Plan, WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartWorkers:
+    """Start a process for each seat. One that does not come to life is answered by `WorkerLost`."""
+
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopWorkers:
+    """End these workers for good; those that are gone already are fenced all the same."""
+
+    workers: tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignPlan:
+    """Give every worker of `plan` its place in `generation`, once it is up; answered by `WorkersReady`.
+
+    Args:
+        step: committed steps to go on from.
+        checkpoint: what to load; None: first values.
+        keep_state: every worker's own state is that of `step` already; nothing is loaded.
+    """
+
+    generation: int
+    plan: Plan
+    step: int
+    checkpoint: Checkpoint | None
+    keep_state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortGeneration:
+    """Wake every worker of `generation` out of whatever it waits for; each answers with `GenerationLeft`."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedFrom:
+    """Send batches ahead for the steps from index `step` on (the first step has index 0), by the newest plan."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Leave for all workers to run until `until` steps are committed; snapshot right after those in `save_at`."""
+
+    generation: int
+    until: int
+    save_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate:
+    """Feed the validation split, to be evaluated once `after_step` steps are committed."""
+
+    generation: int
+    after_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishCheckpoint:
+    """Verify what `workers` saved for `step` in `generation` and publish the manifest."""
+
+    step: int
+    generation: int
+    workers: tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStep:
+    """Add a committed step to the metrics."""
+
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """Steps above `step` are void: the metrics end there, until they are written again."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The run is over: end all that belongs to it. `resume_step`: where it can go on; None: nothing is left to do."""
+
+    exit_code: int
+    reason: str
+    steps_lost: int
+    resume_step: int | None
+
+
+Command = (
+    StartWorkers | StopWorkers | AssignPlan | AbortGeneration | FeedFrom | Grant | Evaluate
+    | PublishCheckpoint | WriteStep | Rewind | Finish
+)  # fmt: skip

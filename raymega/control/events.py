@@ -1,0 +1,153 @@
+"""What can happen to a run. An event says what is so; what to do about it is decided in `control.transitions`.
+
+    from the cluster    NodesChanged, WorkerLost
+    from the workers    WorkersReady, StepCommitted, Evaluated, ShardsSaved, SaveFailed, GenerationLeft, WorkerFailed
+    from storage        CheckpointPublished, CheckpointFailed
+    from people, time   StopAsked, Tick
+
+All fields are plain values, so that a journal line holds the whole event and can be read back (`control.codec`).
+`generation` says in which membership it happened; what comes from an older one has no effect (law 7).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raymega.control.states import NodeDevices
+from raymega.plan.plan import WorkerId
+
+StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesChanged:
+    """All nodes that are alive now, and the devices on each that this run may use, its own workers' included."""
+
+    nodes: tuple[NodeDevices, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersReady:
+    """Every worker of the plan has built its groups and holds its state."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCommitted:
+    """A step is committed, or skipped as not finite, everywhere. Fields as in the worker's report; times in seconds."""
+
+    generation: int
+    step: int
+    loss: float
+    grad_norm: float
+    lr: float
+    tokens: int
+    skipped: bool
+    step_s: float
+    t: float
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The validation loss after `after_step` committed steps, in nats per token."""
+
+    generation: int
+    after_step: int
+    loss: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLost:
+    """A worker's process is gone, or silent for longer than its lease: it is fenced and will not be heard again.
+
+    Args:
+        silent_s: how long ago its last sign of life was when this was noticed.
+        node_gone: its node is known to be gone too.
+    """
+
+    worker: WorkerId
+    node: str
+    cause: str
+    silent_s: float = 0.0
+    node_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationLeft:
+    """A worker left its generation, alive: a peer is gone, or it was told to. `committed`: steps its state has seen."""
+
+    worker: WorkerId
+    generation: int
+    reason: str
+    committed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFailed:
+    """A worker met an error that trying again cannot mend; `exit_code` is the error's own."""
+
+    worker: WorkerId
+    generation: int
+    error: str
+    exit_code: int
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsSaved:
+    """A worker's part of the checkpoint of `step` lies on storage."""
+
+    worker: WorkerId
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed:
+    """A worker could not write its part of the checkpoint of `step`."""
+
+    worker: WorkerId
+    generation: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPublished:
+    """Every shard was verified and the manifest is in place: the checkpoint exists."""
+
+    step: int
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFailed:
+    """The checkpoint of `step` was not published; the one before stays the newest."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """End the run at a boundary that all workers share. `grace_s`: it has to be over by then; None: no limit."""
+
+    by: StopBy
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed, nothing else."""
+
+
+Event = (
+    NodesChanged | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
+    | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StopAsked | Tick
+)  # fmt: skip
+EVENTS: tuple[type[Event], ...] = (
+    NodesChanged, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
+    ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StopAsked, Tick,
+)  # fmt: skip

@@ -1,0 +1,252 @@
+"""Which states a run can be in, and what each of them knows.
+
+    WaitingForNodes -> Starting -> Training -> Saving -> Finished
+          ^                ^          |  ^        |
+          |                |          v  |        v
+          |             Restoring <- Settling   Failed (from anywhere)
+          +--- (back-off) ----+       Stopping -> Saving
+
+A state is a frozen value; the arrows are the table in `control.transitions`. What outlives every state is the `Story`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from raymega.metrics import StepRecord
+from raymega.plan.plan import Plan, WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDevices:
+    """A node that is alive, and how many of its devices this run may use (its own workers' included)."""
+
+    node: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A device and the worker that has it. A worker's id is never used again; a device is."""
+
+    worker: WorkerId
+    node: str
+    device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A complete, published checkpoint; `uri` is its directory."""
+
+    step: int
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Someone asked the run to end before its last step. `by_t`: when it has to be over; None: no limit."""
+
+    by: str
+    reason: str
+    by_t: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What outlives every state.
+
+    Args:
+        generation: the newest membership; (controller epoch, n) as one growing integer.
+        committed: steps committed, and neither lost nor rewound since.
+        furthest: the most steps ever committed; above it lies progress.
+        tokens_total: trained tokens of the committed steps.
+        checkpoint: the newest published one.
+        recoveries: since the last progress.
+        steps_lost: steps that had been committed and had to be done again.
+        skipped_in_row: non-finite steps since the last finite one.
+        next_worker: number of the next worker to be started.
+        nodes: what the run may use.
+        avoided: nodes on which a worker did not come to life; forgotten when the node leaves the list.
+    """
+
+    generation: int
+    committed: int = 0
+    furthest: int = 0
+    tokens_total: int = 0
+    checkpoint: Checkpoint | None = None
+    recoveries: int = 0
+    steps_lost: int = 0
+    skipped_in_row: int = 0
+    next_worker: int = 0
+    nodes: tuple[NodeDevices, ...] = ()
+    avoided: frozenset[str] = frozenset()
+
+    @property
+    def safe_step(self) -> int:
+        """The step a run would go on from if every worker were lost now."""
+        return self.checkpoint.step if self.checkpoint is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingForNodes:
+    """No workers are planned yet, or the next attempt waits for its back-off (`not_before`) to pass."""
+
+    story: Story
+    seats: tuple[Seat, ...] = ()
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    """Workers of the first plan start, build their groups and load `story.checkpoint` or their first values."""
+
+    story: Story
+    seats: tuple[Seat, ...]
+    plan: Plan
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring:
+    """A generation was lost; survivors and fresh workers build the next one and go back to `story.committed`."""
+
+    story: Story
+    seats: tuple[Seat, ...]
+    plan: Plan
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavesUnderway:
+    """Workers whose part of the checkpoint of `step` lies on storage; `publishing` once all do."""
+
+    step: int
+    since: float
+    saved: frozenset[WorkerId] = frozenset()
+    publishing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Steps run. `granted`: workers may run until so many steps are committed, without asking.
+
+    Args:
+        recent_step_s: seconds of the newest steps, oldest first.
+        saves: checkpoints that are being written.
+        unwritten: the newest step's record, held back until its validation loss is known.
+    """
+
+    story: Story
+    seats: tuple[Seat, ...]
+    plan: Plan
+    granted: int
+    recent_step_s: tuple[float, ...] = ()
+    saves: tuple[SavesUnderway, ...] = ()
+    unwritten: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """A stop was asked for: all workers run until `training.granted` steps, which is a boundary they share."""
+
+    training: Training
+    stop: Stop
+
+    @property
+    def story(self) -> Story:
+        return self.training.story
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        return self.training.seats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """No step is left to do; the last checkpoint (and validation loss) is underway. `stop`: why before the last step."""
+
+    training: Training
+    stop: Stop | None
+    since: float
+
+    @property
+    def story(self) -> Story:
+        return self.training.story
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        return self.training.seats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    """The generation is broken: who is lost, and what have the others committed? Nothing is decided before all is known.
+
+    Args:
+        lost: workers of the plan that are gone, with the cause.
+        left: workers that left the generation alive -> steps their state has seen.
+        since: when the first sign came.
+        until: when those who have said nothing count as lost.
+    """
+
+    story: Story
+    seats: tuple[Seat, ...]
+    plan: Plan
+    lost: tuple[tuple[WorkerId, str], ...]
+    left: tuple[tuple[WorkerId, int], ...]
+    saves: tuple[SavesUnderway, ...]
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Over, as asked for; `exit_code` 0 only if the steps asked for were committed."""
+
+    story: Story
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Over, not as asked for. `details`: the traceback where there is one."""
+
+    story: Story
+    exit_code: int
+    reason: str
+    details: str = field(default="", repr=False)
+
+
+State = WaitingForNodes | Starting | Training | Settling | Restoring | Stopping | Saving | Finished | Failed
+STATES: tuple[type[State], ...] = (
+    WaitingForNodes, Starting, Training, Settling, Restoring, Stopping, Saving, Finished, Failed,
+)  # fmt: skip
+Over = Finished | Failed
+
+
+def first_state(*, epoch: int, checkpoint: Checkpoint | None = None, tokens_total: int = 0) -> WaitingForNodes:
+    """Where a controller begins. `epoch` is above that of any controller before it; it goes on from `checkpoint`."""
+    step = checkpoint.step if checkpoint is not None else 0
+    story = Story(
+        generation=epoch * 1_000_000, committed=step, furthest=step, tokens_total=tokens_total, checkpoint=checkpoint
+    )
+    return WaitingForNodes(story=story)
+
+
+def plan_of(state: State) -> Plan | None:
+    """The plan in force, if any."""
+    match state:
+        case Starting() | Restoring() | Training() | Settling():
+            return state.plan
+        case Stopping() | Saving():
+            return state.training.plan
+        case WaitingForNodes() | Finished() | Failed():
+            return None
+
+
+def with_story(state: State, story: Story) -> State:
+    """The same state with another story."""
+    match state:
+        case Stopping() | Saving():
+            return replace(state, training=replace(state.training, story=story))
+        case _:
+            return replace(state, story=story)
