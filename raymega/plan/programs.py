@@ -1,0 +1,77 @@
+"""Who runs what: plan + schedule -> the program of every rank.
+
+    routes of 3 micro-batches, dp=2 pp=2 tp=1, 1f1b
+      0: replica 0 0         replica 0 stage 0 | 0F0 0F2 0B0 0B2        micro-batches 0 and 2
+      1: replica 1 1         replica 0 stage 1 | 1F0 1B0 1F2 1B2
+      2: replica 0 0         replica 1 stage 0 | 0F1 0B1                an uneven quota: only micro-batch 1
+                             replica 1 stage 1 | 1F1 1B1
+
+All shards of a team run the same program. Made once per plan; no message per micro-batch.
+"""
+
+from raymega.errors import ConfigError
+from raymega.pipeline.actions import Action, Kind, Program
+from raymega.pipeline.catalog import Schedule, schedule
+from raymega.plan.plan import Plan
+
+
+def programs_of(plan: Plan) -> tuple[Program, ...]:
+    """The program of a training step, by rank.
+
+    Raises: ConfigError if the schedule is unknown or does not do the plan's chunks.
+    """
+    row = _schedule_of(plan)
+    return _by_rank(plan, {team: _program(plan, row, team) for team in _teams(plan)})
+
+
+def forward_programs_of(plan: Plan, *, num_microbatches: int) -> tuple[Program, ...]:
+    """The forward-only program of an evaluation batch, by rank.
+
+    Args:
+        num_microbatches: of this batch; at most those of a step, whose routes the first ones take.
+    """
+    teams = {team: _forwards(plan, team, num_microbatches) for team in _teams(plan)}
+    return _by_rank(plan, teams)
+
+
+def team_programs_of(plan: Plan) -> dict[str, Program]:
+    """The program of each team under the name that messages and pictures call it by."""
+    row = _schedule_of(plan)
+    return {team_name(replica, stage): _program(plan, row, (replica, stage)) for replica, stage in _teams(plan)}
+
+
+def team_name(replica: int, stage: int) -> str:
+    """`replica 0 stage 1`."""
+    return f"replica {replica} stage {stage}"
+
+
+def _teams(plan: Plan) -> list[tuple[int, int]]:
+    return [(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)]
+
+
+def _schedule_of(plan: Plan) -> Schedule:
+    if plan.num_chunks > 1:
+        raise ConfigError(
+            f"Schedule {plan.schedule} runs one chunk a stage; the plan has {plan.num_chunks}. Set chunks to 1.",
+            schedule=plan.schedule,
+            chunks=plan.num_chunks,
+        )
+    return schedule(plan.schedule)
+
+
+def _program(plan: Plan, row: Schedule, team: tuple[int, int]) -> Program:
+    replica, stage = team
+    microbatches = plan.microbatches_of(replica=replica, stage=stage)
+    return row.program(stage=stage, num_stages=plan.mesh.pp, microbatches=microbatches)
+
+
+def _forwards(plan: Plan, team: tuple[int, int], num_microbatches: int) -> Program:
+    replica, stage = team
+    virtual = range(stage, len(plan.layers), plan.mesh.pp)
+    microbatches = [m for m in plan.microbatches_of(replica=replica, stage=stage) if m < num_microbatches]
+    return tuple(Action(v, Kind.F, m) for v in virtual for m in microbatches)
+
+
+def _by_rank(plan: Plan, teams: dict[tuple[int, int], Program]) -> tuple[Program, ...]:
+    coords = (plan.mesh.coord(rank) for rank in range(plan.mesh.size))
+    return tuple(teams[coord.replica, coord.stage] for coord in coords)

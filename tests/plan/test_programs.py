@@ -1,0 +1,49 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raymega.errors import ConfigError
+from raymega.pipeline.actions import Kind, show_program, work_of_step
+from raymega.plan.programs import forward_programs_of, programs_of, team_programs_of
+from tests.plan.plans import make_plan
+
+
+def test_an_uneven_quota_gives_each_replica_its_own_program() -> None:
+    teams = team_programs_of(make_plan(dp=2, pp=2, num_microbatches=3))
+    assert {team: show_program(program) for team, program in teams.items()} == {
+        "replica 0 stage 0": "0F0 0F2 0B0 0B2",
+        "replica 0 stage 1": "1F0 1B0 1F2 1B2",
+        "replica 1 stage 0": "0F1 0B1",
+        "replica 1 stage 1": "1F1 1B1",
+    }
+
+
+def test_all_shards_of_a_team_run_the_same_program() -> None:
+    plan = make_plan(dp=2, pp=2, tp=2)
+    programs = programs_of(plan)
+    assert len(programs) == plan.mesh.size
+    assert programs[0::2] == programs[1::2]
+
+
+def test_a_micro_batch_follows_its_route() -> None:
+    programs = programs_of(make_plan(dp=2, pp=2, routes=((0, 1), (1, 1))))
+    assert [show_program(program) for program in programs] == ["0F0 0B0", "", "0F1 0B1", "1F0 1B0 1F1 1B1"]
+
+
+@given(dp=st.integers(1, 3), pp=st.integers(1, 4), extra=st.integers(0, 7), schedule=st.sampled_from(["1f1b", "gpipe"]))
+def test_the_programs_together_are_the_work_of_a_step(dp: int, pp: int, extra: int, schedule: str) -> None:
+    plan = make_plan(dp=dp, pp=pp, num_microbatches=dp + extra, schedule=schedule)
+    done = [action for program in programs_of(plan) for action in program]
+    assert len(done) == len(set(done))
+    assert set(done) == work_of_step(num_stages=pp, num_microbatches=dp + extra)
+
+
+def test_a_short_evaluation_batch_runs_forward_only_along_the_routes() -> None:
+    programs = forward_programs_of(make_plan(dp=2, pp=2, num_microbatches=6), num_microbatches=3)
+    assert [show_program(program) for program in programs] == ["0F0 0F2", "1F0 1F2", "0F1", "1F1"]
+    assert {a for p in programs for a in p} == work_of_step(num_stages=2, num_microbatches=3, kinds=(Kind.F,))
+
+
+def test_chunks_are_refused_by_a_schedule_that_has_none() -> None:
+    with pytest.raises(ConfigError, match="Schedule 1f1b runs one chunk a stage; the plan has 2"):
+        programs_of(make_plan(pp=2, chunks=2))
