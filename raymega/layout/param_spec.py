@@ -21,6 +21,12 @@ Owner = Literal["first", "last", "both"] | int
 
 InitKind = Literal["normal", "residual", "ones", "zeros"]
 
+GradParts = Literal["sequence", "always"]
+"""When a replicated parameter's gradient comes in parts, one on each shard:
+sequence  only under sequence parallelism, where a shard sees its own positions (norms, row biases, learned positions)
+always    it is used on cut heads, of which a shard sees its own (q/k norm)
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamSpec:
@@ -34,6 +40,7 @@ class ParamSpec:
         init: its first values.
         fan_in: inputs of the matrix, for schemes that scale by it.
         head_size: rows of one head, for cuts by heads.
+        grad_parts: for cut `none`: when its gradient must be summed over the team.
     """
 
     name: str
@@ -43,6 +50,7 @@ class ParamSpec:
     init: InitKind
     fan_in: int = 1
     head_size: int = 1
+    grad_parts: GradParts = "sequence"
 
     @property
     def decays(self) -> bool:
