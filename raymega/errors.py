@@ -10,6 +10,7 @@
         GroupBroken              4    a peer's connection broke or the group was aborted
         StaleMessage             4    something of an older generation arrived
       StateError                 5    a checkpoint or the live state is missing, torn or does not fit
+        StateLost                5    no living worker holds some box; it comes back from a checkpoint only
       NonFiniteError             6    the loss or a gradient is not finite and the run cannot go on
       RaymegaBug                 1    we are wrong
 
@@ -82,6 +83,10 @@ class StateError(RaymegaError):
     """A checkpoint or the live state is missing, torn or does not fit."""
 
     exit_code = 5
+
+
+class StateLost(StateError):
+    """No living worker holds some box of the state; facts: lost, as (name, box)."""
 
 
 class NonFiniteError(RaymegaError):
