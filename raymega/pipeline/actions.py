@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from raymega.errors import ConfigError
 
@@ -101,3 +102,8 @@ def work_of_step(
         for kind in kinds
         for microbatch in range(num_microbatches)
     )
+
+
+def alive_after(program: Program) -> tuple[int, ...]:
+    """How many activations a team holds after each action: forwards whose backward is still to come."""
+    return tuple(accumulate(1 if action.kind is Kind.F else -1 for action in program))
