@@ -41,8 +41,10 @@ class Plan:
     def __post_init__(self) -> None:
         assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
         assert len(set(self.workers)) == self.mesh.size, "a worker has one rank"
-        assert self.layers and len(self.layers) % self.mesh.pp == 0, "every stage has as many chunks"
-        assert self.layers[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
+        assert self.layers, "a plan holds layers"
+        assert len(self.layers) % self.mesh.pp == 0, "every stage has as many chunks"
+        assert self.layers[0][0] == 0, "layers start at 0"
+        assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
         assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
 
     @property

@@ -12,6 +12,7 @@ All shards of a team run the same program. Made once per plan; no message per mi
 from raymega.errors import ConfigError
 from raymega.pipeline.actions import Action, Kind, Program
 from raymega.pipeline.catalog import Schedule, schedule
+from raymega.pipeline.check import check
 from raymega.plan.plan import Plan
 
 
@@ -38,6 +39,30 @@ def team_programs_of(plan: Plan) -> dict[str, Program]:
     """The program of each team under the name that messages and pictures call it by."""
     row = _schedule_of(plan)
     return {team_name(replica, stage): _program(plan, row, (replica, stage)) for replica, stage in _teams(plan)}
+
+
+def check_programs(plan: Plan) -> None:
+    """Hold the programs of all teams to `pipeline.check`, the schedule's bound on activations included.
+
+    Straight routes always pass. Routes that cross between replicas may make teams wait for each other in a circle.
+
+    Raises: RaymegaBug with every fault.
+    """
+    row, pp = _schedule_of(plan), plan.mesh.pp
+    limits = {
+        team_name(replica, stage): row.in_flight(
+            stage=stage,
+            num_stages=pp,
+            num_microbatches=len(plan.microbatches_of(replica=replica, stage=stage)),
+        )
+        for replica, stage in _teams(plan)
+    }
+    check(
+        team_programs_of(plan),
+        num_stages=len(plan.layers),
+        num_microbatches=plan.num_microbatches,
+        in_flight=limits,
+    )
 
 
 def team_name(replica: int, stage: int) -> str:

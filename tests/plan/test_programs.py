@@ -1,10 +1,10 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymega.errors import ConfigError
+from raymega.errors import ConfigError, RaymegaBug
 from raymega.pipeline.actions import Kind, show_program, work_of_step
-from raymega.plan.programs import forward_programs_of, programs_of, team_programs_of
+from raymega.plan.programs import check_programs, forward_programs_of, programs_of, team_programs_of
 from tests.plan.plans import make_plan
 
 
@@ -47,3 +47,27 @@ def test_a_short_evaluation_batch_runs_forward_only_along_the_routes() -> None:
 def test_chunks_are_refused_by_a_schedule_that_has_none() -> None:
     with pytest.raises(ConfigError, match="Schedule 1f1b runs one chunk a stage; the plan has 2"):
         programs_of(make_plan(pp=2, chunks=2))
+
+
+@given(dp=st.integers(1, 3), pp=st.integers(1, 5), extra=st.integers(0, 9), schedule=st.sampled_from(["1f1b", "gpipe"]))
+@settings(max_examples=50, deadline=None)
+def test_every_plan_with_straight_routes_passes_the_check(dp: int, pp: int, extra: int, schedule: str) -> None:
+    check_programs(make_plan(dp=dp, pp=pp, num_microbatches=dp + extra, schedule=schedule))
+
+
+@given(quotas=st.lists(st.integers(1, 6), min_size=2, max_size=4), pp=st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_any_uneven_quota_passes_the_check(quotas: list[int], pp: int) -> None:
+    routes = tuple((replica,) * pp for replica, quota in enumerate(quotas) for _ in range(quota))
+    check_programs(make_plan(dp=len(quotas), pp=pp, routes=routes))
+
+
+def test_a_dead_team_s_micro_batches_may_be_served_by_its_peer() -> None:
+    check_programs(make_plan(dp=2, pp=3, routes=((0, 0, 0), (1, 0, 1)) * 4))
+
+
+def test_routes_that_cross_so_that_teams_wait_in_a_circle_are_caught_by_name() -> None:
+    routes = ((1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1))
+    circle = "replica 0 stage 1 waits for 0F3 of replica 1 stage 0, and replica 1 stage 0 waits for 1B0 of replica 0"
+    with pytest.raises(RaymegaBug, match=circle):
+        check_programs(make_plan(dp=2, pp=3, routes=routes))
