@@ -1,12 +1,15 @@
 """Worlds of workers that are threads of the test's process, over each kind of fabric."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Fabric, Group, GroupSpec
 from raymega.comm.local import LocalFabric, LocalHub, WorkerKilled
+from raymega.comm.store import RendezvousStore
 
 
 class World(Protocol):
@@ -25,6 +28,20 @@ class LocalWorld:
 
     def close(self) -> None:
         return None
+
+
+class GlooWorld:
+    def __init__(self) -> None:
+        self.store = RendezvousStore.open()
+
+    def fabric(self, me: str, *, generation: int = 1, timeout_s: float = 20.0) -> Fabric:
+        return GlooFabric.connect(self.store.address, me=me, generation=generation, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+WORLDS = {"local": LocalWorld, "gloo": GlooWorld}
 
 
 def workers(size: int) -> tuple[str, ...]:
@@ -62,6 +79,14 @@ class Thread:
 
 def start(call: Callable[[], Any]) -> Thread:
     return Thread(call=call).start()
+
+
+def eventually(true: Callable[[], bool], limit_s: float = 5.0) -> None:
+    """Wait until `true()`; fail after the limit."""
+    limit = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < limit, "it never became true"
+        time.sleep(0.001)
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Thread]:

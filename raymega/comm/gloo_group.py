@@ -1,0 +1,178 @@
+"""One gloo group, made safe: every wait ends, and every member learns of a failure.
+
+    abort      cuts the group's connections: blocked calls return within milliseconds, here and at the peers
+    cascade    a call that fails cuts them too, since gloo leaves members blocked that wait on a live peer
+    names      a wait that reaches its limit asks the store who else was stuck; who was not, never came
+
+gloo's own `abort` and `shutdown` do nothing, and dropping a group with a call in flight blocks until that call ends.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from raymega.comm.failures import group_broken, timed_out
+from raymega.comm.group import GroupSpec, ReduceOp, Work
+from raymega.comm.rendezvous import Rendezvous
+from raymega.comm.sockets import Connection, cut
+from raymega.comm.traffic import Traffic
+from raymega.errors import ClusterError
+from raymega.plan.plan import WorkerId
+
+RawGroup = Any  # a dist.ProcessGroupGloo, most of whose methods torch's stub lacks
+Begin = Callable[[RawGroup], dist.Work]
+
+_SLOT_BYTES = 256  # payloads up to 8 bytes less travel in one exchange
+
+
+class GlooWork:
+    """A call in flight. Holds its tensors."""
+
+    __slots__ = ("_group", "_index", "_op", "_peer", "_tensors", "_work")
+
+    def __init__(
+        self, group: "GlooGroup", *, op: str, work: dist.Work, tensors: tuple[torch.Tensor, ...],
+        index: int = 0, peer: int | None = None,
+    ) -> None:  # fmt: skip
+        self._group, self._op, self._work, self._tensors = group, op, work, tensors
+        self._index, self._peer = index, peer
+
+    def wait(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise self._group.failed(error, op=self._op, index=self._index, peer=self._peer) from error
+
+
+class GlooGroup:
+    """`Group` over one ProcessGroupGloo."""
+
+    def __init__(
+        self, *, pg: RawGroup, spec: GroupSpec, rank: int, timeout_s: float,
+        connections: tuple[Connection, ...], traffic: Traffic, rendezvous: Rendezvous,
+    ) -> None:  # fmt: skip
+        self.spec, self.rank, self.size = spec, rank, len(spec.members)
+        self._pg: RawGroup | None = pg
+        self._timeout_s, self._connections, self._traffic, self._rendezvous = (
+            timeout_s,
+            connections,
+            traffic,
+            rendezvous,
+        )
+        self._broken: str | None = None
+        self._num_collectives = 0
+        self._reduce = {"sum": _reduction(dist.ReduceOp.SUM), "max": _reduction(dist.ReduceOp.MAX)}
+        self._slot = torch.zeros(_SLOT_BYTES, dtype=torch.uint8)
+        self._slots = torch.zeros(self.size * _SLOT_BYTES, dtype=torch.uint8)
+
+    def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None:
+        self.start_all_reduce(x, op).wait()
+
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
+        return self._collective("all_reduce", lambda pg: pg.allreduce([x], self._reduce[op]), x)
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        flat_out, flat_x = out.view(-1), x.view(-1)
+        self._collective("all_gather", lambda pg: pg._allgather_base(flat_out, flat_x), x, out).wait()
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        flat_out, flat_x = out.view(-1), x.view(-1)
+        self._collective("reduce_scatter", lambda pg: pg._reduce_scatter_base(flat_out, flat_x), x, out).wait()
+
+    def broadcast(self, x: torch.Tensor, *, src: int) -> None:
+        options = dist.BroadcastOptions()
+        options.rootRank = src
+        options.rootTensor = 0
+        self._collective("broadcast", lambda pg: pg.broadcast([x], options), x).wait()
+
+    def all_gather_bytes(self, payload: bytes) -> list[bytes]:
+        """Short payloads travel in one exchange of fixed slots [length | bytes]; longer ones in a second, padded."""
+        slot = self._slot.numpy()
+        slot[:8].view(np.int64)[0] = len(payload)
+        head = payload[: _SLOT_BYTES - 8]
+        slot[8 : 8 + len(head)] = np.frombuffer(head, dtype=np.uint8)
+        self._gather_bytes(self._slots, self._slot)
+        slots = self._slots.numpy().reshape(self.size, _SLOT_BYTES)
+        lengths = slots[:, :8].copy().view(np.int64)[:, 0]
+        if int(lengths.max()) <= _SLOT_BYTES - 8:
+            return [slots[rank, 8 : 8 + length].tobytes() for rank, length in enumerate(lengths)]
+        return self._gather_long_bytes(payload, lengths)
+
+    def barrier(self) -> None:
+        self._collective("barrier", lambda pg: pg.barrier()).wait()
+
+    def start_send(self, x: torch.Tensor, *, dst: int, tag: int = 0) -> Work:
+        return self._message("send", lambda pg: pg.send([x], dst, tag), x, peer=dst)
+
+    def start_recv(self, x: torch.Tensor, *, src: int, tag: int = 0) -> Work:
+        return self._message("recv", lambda pg: pg.recv([x], src, tag), x, peer=src)
+
+    def abort(self) -> None:
+        self._break("this worker aborted it")
+
+    def close(self) -> None:
+        self._break("this worker closed it")
+        self._pg = None
+
+    def failed(self, error: RuntimeError, *, op: str, index: int, peer: int | None) -> ClusterError:
+        """The error to raise for what gloo says; breaks the group for all members."""
+        late = self._broken is None and "imed out" in str(error)
+        self._break(f"{op} failed ({str(error).splitlines()[0]})")
+        self._rendezvous.report_stuck(self.spec, rank=self.rank, index=index)
+        if not late:
+            return group_broken(self.spec.key, reason=str(self._broken))
+        missing = self._missing(index=index, peer=peer)
+        return timed_out(self.spec.key, op=op, timeout_s=self._timeout_s, missing=missing)
+
+    def _missing(self, *, index: int, peer: int | None) -> tuple[WorkerId, ...]:
+        if self.size == 2:
+            peer = 1 - self.rank
+        if peer is not None:
+            return (self.spec.members[peer],)
+        return self._rendezvous.laggards(self.spec, index=index)
+
+    def _break(self, reason: str) -> None:
+        self._broken = self._broken or reason
+        cut(self._connections)
+
+    def _collective(self, op: str, begin: Begin, *tensors: torch.Tensor) -> GlooWork:
+        self._num_collectives += 1
+        return self._start(op, begin, tensors, index=self._num_collectives)
+
+    def _message(self, op: str, begin: Begin, x: torch.Tensor, *, peer: int) -> GlooWork:
+        return self._start(op, begin, (x,), peer=peer)
+
+    def _start(
+        self, op: str, begin: Begin, tensors: tuple[torch.Tensor, ...],
+        *, index: int = 0, peer: int | None = None,
+    ) -> GlooWork:  # fmt: skip
+        pg = self._pg
+        if self._broken is not None or pg is None:
+            raise group_broken(self.spec.key, reason=str(self._broken))
+        self._traffic.add(self.spec.key, op, tensors[0].nbytes if tensors else 0)
+        try:
+            work = begin(pg)
+        except RuntimeError as error:
+            raise self.failed(error, op=op, index=index, peer=peer) from error
+        return GlooWork(self, op=op, work=work, tensors=tensors, index=index, peer=peer)
+
+    def _gather_bytes(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        self._collective("all_gather_bytes", lambda pg: pg._allgather_base(out, x), x, out).wait()
+
+    def _gather_long_bytes(self, payload: bytes, lengths: np.ndarray) -> list[bytes]:
+        width = int(lengths.max())
+        x = torch.zeros(width, dtype=torch.uint8)
+        x.numpy()[: len(payload)] = np.frombuffer(payload, dtype=np.uint8)
+        out = torch.empty(self.size * width, dtype=torch.uint8)
+        self._gather_bytes(out, x)
+        rows = out.numpy().reshape(self.size, width)
+        return [rows[rank, :length].tobytes() for rank, length in enumerate(lengths)]
+
+
+def _reduction(op: Any) -> dist.AllreduceOptions:  # op: torch's stub has two types for it
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    return options
