@@ -187,4 +187,5 @@ class WorkerSettings:
     run_dir: str
     checkpoint_dir: str
     device: str  # "cpu" or "cuda:0"
+    bind_address: str = "127.0.0.1"  # this node's own address, which the peers can reach
     log_file: str | None = None
