@@ -15,12 +15,14 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Section(BaseModel):
-    """A frozen, closed section."""
+    """A frozen, closed section. The line under a field is its description in the JSON schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
 
 
 class RunConfig(Section):
+    """What a run is called, where it lies, and on what it runs."""
+
     name: str | None = None
     """Names the run, its directory and its controller; drawn when absent."""
     dir: str = "runs"
@@ -38,17 +40,25 @@ class RunConfig(Section):
 
 
 class InitConfig(Section):
+    """First values of the parameters."""
+
     scheme: Literal["scaled_normal", "t5"] = "scaled_normal"
     """scaled_normal: N(0, std), residual outputs N(0, std / sqrt(2 num_layers)) as in Megatron; t5: by fan-in."""
     std: Positive = 0.02
+    """Standard deviation of scaled_normal's matrices."""
 
 
 class ModelConfig(Section):
+    """The decoder."""
+
     kind: Literal["llama", "gpt2"] = "llama"
     """llama: RMSNorm, rotary, SwiGLU; gpt2: LayerNorm, learned positions, GELU, biases."""
     hidden_size: Count = 256
+    """Width of the residual stream."""
     num_layers: Count = 4
+    """Blocks, over all stages."""
     num_attention_heads: Count = 4
+    """Query heads; a multiple of tp."""
     num_key_value_heads: Count | None = None
     """Heads of keys and values; default num_attention_heads (1: multi-query)."""
     head_size: Count | None = None
@@ -64,18 +74,26 @@ class ModelConfig(Section):
     dropout: Fraction = 0.0
     """After attention and mlp, on the residual branch, and on the embedding."""
     norm_eps: Positive = 1e-5
+    """Added to the variance (mean square) in norms."""
     rope_theta: Positive = 10000.0
+    """Base of the rotary frequencies (llama)."""
     init: InitConfig = InitConfig()
     custom: str | None = None
     """`module:function` that returns a user's own model (see model/protocol.py)."""
 
 
 class Blend(Section):
+    """One part of a blend of corpora."""
+
     path: str
+    """A directory made by `raymega data prepare`, or the name of a built-in corpus."""
     weight: Positive
+    """Share of the samples, relative to the other weights."""
 
 
 class DataConfig(Section):
+    """What is trained on."""
+
     train: str | tuple[Blend, ...] = "shakespeare"
     """A directory made by `raymega data prepare`, the name of a built-in corpus, or a blend."""
     valid: str | None = None
@@ -85,32 +103,47 @@ class DataConfig(Section):
     seq_len: Count = 256
     """Trained positions of a row; a row holds seq_len + 1 ids."""
     shuffle: bool = True
+    """Seeded shuffle, anew for each epoch; false: the order of the files."""
 
 
 class ParallelismConfig(Section):
+    """The mesh and the schedule on it; `auto` leaves an axis to the planner."""
+
     data_parallel_size: Count | Auto = 1
+    """Replicas (dp)."""
     tensor_model_parallel_size: Count | Auto = 1
+    """Shards of each layer (tp)."""
     pipeline_model_parallel_size: Count | Auto = 1
-    layers_per_stage: tuple[int, ...] | None = None
+    """Stages (pp)."""
+    layers_per_stage: tuple[Count, ...] | None = None
     """Blocks of each stage; default: balanced, uneven where layers do not divide."""
-    schedule: str = "1f1b"
-    """gpipe or 1f1b."""
+    schedule: Literal["gpipe", "1f1b"] = "1f1b"
+    """gpipe: all forward, then all backward; 1f1b: at most pp - stage activations alive."""
     sequence_parallel: bool = False
     """Cut activations between tensor-parallel regions along the sequence; needs seq_len divisible by tp."""
 
 
 class TrainingConfig(Section):
+    """Steps, batch, optimizer."""
+
     steps: Count = 100
+    """Optimizer updates in all, counted from the run's beginning, not from a resume."""
     batch_size: Count = 16
     """Samples of a step, over all replicas (global batch)."""
     micro_batch_size: Count = 4
+    """Samples that flow through the stages together; larger is faster and takes more memory."""
     optimizer: Literal["sgd", "adamw"] = "adamw"
+    """adamw with decoupled decay, or plain sgd."""
     lr: NonNegative = 1e-3
+    """Learning rate after warm-up."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """adamw: decay of the first and of the second moment."""
     eps: Positive = 1e-8
+    """adamw: added to the root of the second moment."""
     weight_decay: NonNegative = 0.1
     """Decoupled decay of matrices; biases, norms and other vectors have none."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How lr goes on after warm-up."""
     min_lr: NonNegative = 0.0
     """Where linear and cosine end."""
     warmup_samples: Annotated[int, Field(ge=0)] = 0
@@ -120,6 +153,7 @@ class TrainingConfig(Section):
     clip_grad: NonNegative = 1.0
     """Largest global gradient norm; 0: no clipping."""
     precision: Literal["fp32"] = "fp32"
+    """Number format of weights and activations."""
     eval_every: Annotated[int, Field(ge=0)] = 0
     """Steps between validation losses; 0: only none."""
     eval_samples: Count | None = None
@@ -129,6 +163,8 @@ class TrainingConfig(Section):
 
 
 class CheckpointConfig(Section):
+    """When and where state is kept."""
+
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints; 0: only at the end."""
     keep: Count = 2
@@ -140,17 +176,23 @@ class CheckpointConfig(Section):
 
 
 class LogConfig(Section):
+    """What is written down."""
+
     every_steps: Count = 1
+    """Steps between lines on the console; metrics.jsonl has every step."""
     tensorboard: bool = True
-    trackers: tuple[str, ...] = ()
-    """wandb, mlflow."""
-    trace_steps: tuple[int, ...] = ()
+    """Write TensorBoard files to RUNDIR/tensorboard."""
+    trackers: tuple[Literal["wandb", "mlflow"], ...] = ()
+    """Services that get the metrics as well; each needs its own package."""
+    trace_steps: tuple[Count, ...] = ()
     """Steps of which a Chrome trace is written to RUNDIR/traces."""
     torch_profiler: bool = False
     """Add torch.profiler's events to those traces."""
 
 
 class ElasticConfig(Section):
+    """What happens when workers go silent or die."""
+
     min_devices: Count = 1
     """Fewer than this ends the run, resumable."""
     lease_s: Positive = 2.0

@@ -1,0 +1,44 @@
+"""One thing wrong with a config: where, which key, what is wrong and the rule, and the way out.
+
+run.yaml:7: parallelism.tensor_model_parallel_size: 4 does not divide model.num_attention_heads 6. Use 1, 2 or 3.
+~~~~~~~~~~  ~~~~~~~~~~~ key ~~~~~~~~~~~~~~~~~~~~~~  ~~~~ the values and the rule they break ~~~~~  ~~ way out ~~
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a value was written: a line of a file, or `--set`."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What is wrong. `key` is the dotted key it is about; `place` is filled in by whoever knows the text."""
+
+    key: str
+    problem: str
+    way_out: str
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        return ": ".join(str(part) for part in (self.place, self.key, f"{self.problem}. {self.way_out}.") if part)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was most likely meant to be."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
+def one_of(values: Iterable[object]) -> str:
+    """Read out choices: `1, 2 or 3`."""
+    *first, last = [str(value) for value in values]
+    return f"{', '.join(first)} or {last}" if first else last
