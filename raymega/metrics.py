@@ -50,7 +50,8 @@ class StepRecord:
     def from_json(cls, line: dict[str, Any]) -> "StepRecord":
         """Read a line back; null where a number belongs is not-a-number."""
         numbers = ("loss", "grad_norm", "val_loss")
-        return cls(**{key: math.nan if value is None and key in numbers else value for key, value in line.items()})
+        known: dict[str, Any] = {**line, **{key: math.nan for key in numbers if line.get(key, 0.0) is None}}
+        return cls(**known)
 
 
 def _finite(value: object) -> object:

@@ -50,7 +50,10 @@ class AssignPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortGeneration:
-    """Wake every worker of `generation` out of whatever it waits for; each answers with `GenerationLeft`."""
+    """Wake every worker of `generation` out of whatever it waits for; each answers with `GenerationLeft`.
+
+    For one that has not got its place in `generation` yet, and now never will, the hands answer (`committed` -1).
+    """
 
     generation: int
     reason: str
@@ -82,11 +85,15 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishCheckpoint:
-    """Verify what `workers` saved for `step` in `generation` and publish the manifest."""
+    """Verify what `workers` saved for `step` in `generation` and publish the manifest, with `tokens_total` in it.
+
+    Once a newer generation was assigned nothing of this one may be published any more (law 7): `CheckpointFailed`.
+    """
 
     step: int
     generation: int
     workers: tuple[WorkerId, ...]
+    tokens_total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

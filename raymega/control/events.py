@@ -10,17 +10,17 @@ All fields are plain values, so that a journal line holds the whole event and ca
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from raymega.control.states import NodeDevices
+from raymega.control.states import NodeDevices, StopBy
 from raymega.plan.plan import WorkerId
-
-StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesChanged:
-    """All nodes that are alive now, and the devices on each that this run may use, its own workers' included."""
+    """All nodes that are alive, and the devices on each that this run may use, its own workers' included.
+
+    Told only when the list was read: a cluster that cannot be asked is not a cluster without nodes.
+    """
 
     nodes: tuple[NodeDevices, ...]
 
@@ -120,6 +120,7 @@ class CheckpointPublished:
 
     step: int
     uri: str
+    tokens_total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,12 @@ A state is a frozen value; the arrows are the table in `control.transitions`. Wh
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, WorkerId
+
+StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +37,18 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A complete, published checkpoint; `uri` is its directory."""
+    """A complete, published checkpoint; `uri` is its directory, `tokens_total` what was trained up to it."""
 
     step: int
     uri: str
+    tokens_total: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Someone asked the run to end before its last step. `by_t`: when it has to be over; None: no limit."""
 
-    by: str
+    by: StopBy
     reason: str
     by_t: float | None = None
 
@@ -102,25 +106,32 @@ class Starting:
     seats: tuple[Seat, ...]
     plan: Plan
     since: float
+    fresh: frozenset[WorkerId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoring:
-    """A generation was lost; survivors and fresh workers build the next one and go back to `story.committed`."""
+    """A generation was lost; survivors and `fresh` workers build the next one and go on from `story.committed`."""
 
     story: Story
     seats: tuple[Seat, ...]
     plan: Plan
     since: float
+    fresh: frozenset[WorkerId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavesUnderway:
-    """Workers whose part of the checkpoint of `step` lies on storage; `publishing` once all do."""
+    """A checkpoint that workers have leave to write, and whose parts lie on storage already.
+
+    `since` and `tokens_total` are None until the step's commit was heard of: a worker may save before rank 0 reports.
+    `publishing`: all parts are there and the manifest was asked for.
+    """
 
     step: int
-    since: float
+    since: float | None = None
     saved: frozenset[WorkerId] = frozenset()
+    tokens_total: int | None = None
     publishing: bool = False
 
 
@@ -132,6 +143,7 @@ class Training:
         recent_step_s: seconds of the newest steps, oldest first.
         saves: checkpoints that are being written.
         unwritten: the newest step's record, held back until its validation loss is known.
+        validated: (steps, loss) of a validation that was heard of before the commit of its step.
     """
 
     story: Story
@@ -141,6 +153,7 @@ class Training:
     recent_step_s: tuple[float, ...] = ()
     saves: tuple[SavesUnderway, ...] = ()
     unwritten: StepRecord | None = None
+    validated: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +174,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """No step is left to do; the last checkpoint (and validation loss) is underway. `stop`: why before the last step."""
+    """No step is left to do; the last checkpoint is underway. `stop`: why it is before the run's last step."""
 
     training: Training
     stop: Stop | None
@@ -178,9 +191,10 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
-    """The generation is broken: who is lost, and what have the others committed? Nothing is decided before all is known.
+    """The generation is broken: who is lost, and what have the others committed? Decided once all is known.
 
     Args:
+        held: every worker held the state of `story.committed` steps, or was past it, when the generation broke.
         lost: workers of the plan that are gone, with the cause.
         left: workers that left the generation alive -> steps their state has seen.
         since: when the first sign came.
@@ -190,6 +204,7 @@ class Settling:
     story: Story
     seats: tuple[Seat, ...]
     plan: Plan
+    held: bool
     lost: tuple[tuple[WorkerId, str], ...]
     left: tuple[tuple[WorkerId, int], ...]
     saves: tuple[SavesUnderway, ...]
@@ -221,13 +236,14 @@ STATES: tuple[type[State], ...] = (
     WaitingForNodes, Starting, Training, Settling, Restoring, Stopping, Saving, Finished, Failed,
 )  # fmt: skip
 Over = Finished | Failed
+AnyState = TypeVar("AnyState", bound=State)
 
 
-def first_state(*, epoch: int, checkpoint: Checkpoint | None = None, tokens_total: int = 0) -> WaitingForNodes:
+def first_state(*, epoch: int, checkpoint: Checkpoint | None = None) -> WaitingForNodes:
     """Where a controller begins. `epoch` is above that of any controller before it; it goes on from `checkpoint`."""
-    step = checkpoint.step if checkpoint is not None else 0
+    step, tokens = (checkpoint.step, checkpoint.tokens_total) if checkpoint is not None else (0, 0)
     story = Story(
-        generation=epoch * 1_000_000, committed=step, furthest=step, tokens_total=tokens_total, checkpoint=checkpoint
+        generation=epoch * 1_000_000, committed=step, furthest=step, tokens_total=tokens, checkpoint=checkpoint
     )
     return WaitingForNodes(story=story)
 
@@ -243,10 +259,13 @@ def plan_of(state: State) -> Plan | None:
             return None
 
 
-def with_story(state: State, story: Story) -> State:
+def with_story(state: AnyState, story: Story) -> AnyState:
     """The same state with another story."""
-    match state:
-        case Stopping() | Saving():
-            return replace(state, training=replace(state.training, story=story))
-        case _:
-            return replace(state, story=story)
+    if isinstance(state, Stopping | Saving):
+        return replace(state, training=replace(state.training, story=story))
+    return replace(state, story=story)
+
+
+def seats_of(state: State) -> tuple[Seat, ...]:
+    """The devices that have a worker now."""
+    return () if isinstance(state, Finished | Failed) else state.seats

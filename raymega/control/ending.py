@@ -1,0 +1,148 @@
+"""How a run ends: all steps committed and saved, a stop at a shared boundary, or a failure.
+
+    StopAsked in Training    run to granted + 1, save there, finish     (every worker still has to pass that boundary)
+    StopAsked elsewhere      finish at once, from the newest checkpoint
+    a second Ctrl-C          finish at once
+    the grace is used up     finish at once
+
+Exit code 0 only if the steps asked for were committed (law 10); a user's own stop asks for no more steps.
+"""
+
+from dataclasses import replace
+
+from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
+from raymega.control.decision import Brain, Decision
+from raymega.control.events import StopAsked
+from raymega.control.policy import RESUMABLE, stop_exit_code
+from raymega.control.states import (
+    Failed,
+    Finished,
+    Over,
+    SavesUnderway,
+    Saving,
+    State,
+    Stop,
+    Stopping,
+    Story,
+    Training,
+    plan_of,
+    seats_of,
+)
+
+SAYS = {
+    "user": "the user asked to stop",
+    "interrupt": "Ctrl-C",
+    "terminate": "SIGTERM",
+    "client_gone": "the client is gone",
+    "deadline": "the time is over",
+}
+
+
+def end(state: State, *, exit_code: int, reason: str, resumable: bool = True) -> Decision:
+    """End the run now, as asked for; nobody is waited for."""
+    over = Finished(story=state.story, exit_code=exit_code, reason=reason)
+    return Decision(state=over, commands=_farewell(state, over, resumable=resumable), reason=reason)
+
+
+def give_up(state: State, *, exit_code: int, reason: str, details: str = "") -> Decision:
+    """End the run now, not as asked for; the reason says where it can go on."""
+    told = f"{reason}; {where_to_resume(state.story)}"
+    over = Failed(story=state.story, exit_code=exit_code, reason=told, details=details)
+    return Decision(state=over, commands=_farewell(state, over, resumable=True), reason=told)
+
+
+def finish(brain: Brain, state: Saving) -> Decision:
+    """All steps that were left to do are committed and saved."""
+    story, steps = state.story, brain.rules.steps
+    if story.committed == steps:
+        return end(state, exit_code=0, reason=f"all {steps} steps are committed and saved", resumable=False)
+    assert state.stop is not None, "a run without a stop saves last at its last step"
+    code = stop_exit_code(state.stop.by, saved=True)
+    return end(state, exit_code=code, reason=f"{state.stop.reason}: stopped and saved at step {story.committed}")
+
+
+def stop_at_boundary(brain: Brain, state: Training, event: StopAsked, now: float) -> Decision:
+    """Let everyone run to the first boundary that nobody can have passed yet, and save there."""
+    until = min(brain.rules.steps, state.granted + 1)
+    generation = state.story.generation
+    commands: list[Command] = [Grant(generation=generation, until=until, save_at=(until,))]
+    if until > state.granted and brain.rules.is_evaluated(until):
+        commands.append(Evaluate(generation=generation, after_step=until))
+    known = {save.step for save in state.saves}
+    saves = state.saves if until in known else (*state.saves, SavesUnderway(step=until))
+    stopping = Stopping(training=replace(state, granted=until, saves=saves), stop=_stop(event, now))
+    reason = f"{SAYS[event.by]}: all workers stop after step {until} and save"
+    return Decision(state=stopping, commands=tuple(commands), reason=reason)
+
+
+def stop_now(brain: Brain, state: State, event: StopAsked, now: float) -> Decision:
+    """There is no boundary to run to: end with what the newest checkpoint holds."""
+    story = state.story
+    saved = story.safe_step == story.committed
+    if story.committed >= brain.rules.steps and saved:
+        return end(state, exit_code=0, reason="all steps were committed and saved already", resumable=False)
+    kept = f"nothing is lost at step {story.committed}" if saved else f"step {story.safe_step} is the newest saved"
+    return end(state, exit_code=stop_exit_code(event.by, saved=saved), reason=f"{SAYS[event.by]}: stopped; {kept}")
+
+
+def stop_again(brain: Brain, state: Stopping | Saving, event: StopAsked, now: float) -> Decision:
+    """A stop is underway. A second Ctrl-C ends at once; anything else may only bring the deadline nearer."""
+    if state.stop is None:
+        asked = replace(state, stop=_stop(event, now))
+        return Decision(state=asked, reason=f"{SAYS[event.by]}: no step is left to do, the last save is underway")
+    if event.by == "interrupt" and state.stop.by == "interrupt":
+        return cut_short(state, "a second Ctrl-C")
+    asked_by_t = _stop(event, now).by_t
+    by_t = min((t for t in (state.stop.by_t, asked_by_t) if t is not None), default=None)
+    return Decision(state=replace(state, stop=replace(state.stop, by_t=by_t)))
+
+
+def cut_short(state: Stopping | Saving, cause: str) -> Decision:
+    """End a stop before its save is complete."""
+    stop = state.stop
+    code = stop_exit_code(stop.by, saved=False) if stop is not None else RESUMABLE
+    why = f"{stop.reason}: " if stop is not None else ""
+    reason = f"{why}ended without a complete save ({cause}); step {state.story.safe_step} is the newest saved"
+    return end(state, exit_code=code, reason=reason)
+
+
+def is_overdue(stop: Stop | None, now: float) -> bool:
+    """Is the grace of `stop` used up?"""
+    return stop is not None and stop.by_t is not None and now >= stop.by_t
+
+
+def where_to_resume(story: Story) -> str:
+    """Where a run that ended early can go on, as half a sentence."""
+    if story.checkpoint is None:
+        return "no checkpoint was published, so it can only start again"
+    return f"it can be resumed from the checkpoint of step {story.checkpoint.step}"
+
+
+def _stop(event: StopAsked, now: float) -> Stop:
+    by_t = None if event.grace_s is None else now + event.grace_s
+    return Stop(by=event.by, reason=SAYS[event.by], by_t=by_t)
+
+
+def _farewell(state: State, over: Over, *, resumable: bool) -> tuple[Command, ...]:
+    story, commands = state.story, list[Command]()
+    if (training := _training(state)) is not None and training.unwritten is not None:
+        commands.append(WriteStep(record=training.unwritten))
+    if plan_of(state) is not None:
+        commands.append(AbortGeneration(generation=story.generation, reason=over.reason))
+    if seats := seats_of(state):
+        commands.append(StopWorkers(workers=tuple(seat.worker for seat in seats)))
+    resume_step = story.safe_step if resumable else None
+    commands.append(
+        Finish(exit_code=over.exit_code, reason=over.reason, steps_lost=story.steps_lost, resume_step=resume_step)
+    )
+    return tuple(commands)
+
+
+def _training(state: State) -> Training | None:
+    match state:
+        case Training():
+            return state
+        case Stopping() | Saving():
+            return state.training
+        case _:
+            return None

@@ -1,0 +1,155 @@
+"""Who is there: nodes that come and go, workers that are ready, lost, or have left their generation.
+
+What a loss leads to is decided in `control.recovery`; here it is decided whether it matters in the present state:
+a spare's loss does not, a loss while a stop is underway ends the stop without its save.
+"""
+
+from dataclasses import replace
+
+from raymega.control.commands import StopWorkers
+from raymega.control.decision import Brain, Decision
+from raymega.control.ending import cut_short, end, give_up
+from raymega.control.events import GenerationLeft, NodesChanged, Tick, WorkerFailed, WorkerLost, WorkersReady
+from raymega.control.recovery import Sign, begin, break_generation, settle
+from raymega.control.states import (
+    NodeDevices,
+    Restoring,
+    Saving,
+    Settling,
+    Starting,
+    State,
+    Stopping,
+    Story,
+    Training,
+    WaitingForNodes,
+    plan_of,
+    seats_of,
+    with_story,
+)
+from raymega.control.stepping import first_grant
+from raymega.plan.plan import WorkerId
+
+Live = WaitingForNodes | Starting | Restoring | Training | Stopping | Saving | Settling
+
+
+def nodes_changed(brain: Brain, state: Live, event: NodesChanged, now: float) -> Decision:
+    """Remember what there is to plan with; workers on a node that is gone are lost."""
+    known = with_story(state, _with_nodes(state.story, event.nodes))
+    names = {node.node for node in event.nodes}
+    gone = tuple((seat.worker, f"node {seat.node} is gone") for seat in seats_of(known) if seat.node not in names)
+    if gone:
+        return lose(brain, known, gone, now)
+    if isinstance(known, WaitingForNodes):
+        return begin_if_due(brain, known, Tick(), now)
+    return Decision(state=known)
+
+
+def begin_if_due(brain: Brain, state: WaitingForNodes, event: Tick, now: float) -> Decision:
+    """Make the next generation, once nodes are known and the back-off has passed."""
+    story, steps = state.story, brain.rules.steps
+    if story.committed >= steps:
+        reason = f"nothing to do: {story.committed} steps are committed and saved, training.steps is {steps}"
+        return end(state, exit_code=0, reason=reason, resumable=False)
+    if not story.nodes or now < state.not_before:
+        return Decision(state=state)
+    return begin(brain, state, now)
+
+
+def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Decision:
+    """A process is gone; unknown workers (fenced earlier) do not matter."""
+    if all(seat.worker != event.worker for seat in seats_of(state)):
+        return Decision(state=state)
+    unborn = isinstance(state, Starting | Restoring) and event.worker in state.fresh
+    if unborn or event.node_gone:
+        state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
+    return lose(brain, state, ((event.worker, f"{event.cause} (node {event.node})"),), now)
+
+
+def lose(brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now: float) -> Decision:
+    """Take `lost`, workers with the cause, out of the run."""
+    plan, told = plan_of(state), "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
+    gone = {worker for worker, _ in lost}
+    match state:
+        case Stopping():
+            return cut_short(state, told)
+        case Saving() if _is_publishing(state):
+            return Decision(state=state, reason=f"{told}; every part of the last checkpoint is saved")
+        case Saving() if state.stop is not None:
+            return cut_short(state, told)
+        case Settling():
+            lost = tuple((worker, cause) for worker, cause in lost if worker not in dict(state.lost))
+            left = tuple((worker, step) for worker, step in state.left if worker not in gone)
+            settled = settle(brain, replace(state, lost=(*state.lost, *lost), left=left), now)
+            return settled if settled.reason or not lost else replace(settled, reason=told)
+        case Starting() | Restoring() | Training() | Saving() if plan is not None and gone & set(plan.workers):
+            return break_generation(brain, state, Sign(reason=told, lost=lost), now)
+        case WaitingForNodes() | Starting() | Restoring() | Training() | Saving():
+            fence = StopWorkers(workers=tuple(sorted(gone)))
+            return Decision(
+                state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan"
+            )
+    raise AssertionError("a run that is over has no workers")
+
+
+def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float) -> Decision:
+    """A worker is out of its generation, alive: the first such sign breaks the generation, the others are answers."""
+    told = f"{event.worker} left generation {event.generation}: {event.reason}"
+    answer = ((event.worker, event.committed),)
+    match state:
+        case Settling():
+            known = {worker for worker, _ in (*state.left, *state.lost)}
+            return settle(brain, state if event.worker in known else replace(state, left=state.left + answer), now)
+        case Saving() if _is_publishing(state):
+            return Decision(state=state)
+        case Stopping():
+            return cut_short(state, told)
+        case Saving() if state.stop is not None:
+            return cut_short(state, told)
+        case Starting() | Restoring() | Training() | Saving():
+            return break_generation(brain, state, Sign(reason=told, left=answer), now)
+    raise AssertionError("without a plan no generation is current")
+
+
+def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady, now: float) -> Decision:
+    """Every worker of the plan is in place: train on."""
+    story = state.story
+    training = Training(story=story, seats=state.seats, plan=state.plan, granted=story.committed)
+    return first_grant(brain.rules, training)
+
+
+def worker_failed(brain: Brain, state: Live, event: WorkerFailed, now: float) -> Decision:
+    """Trying again would meet the same error: end the run, and show where it came from."""
+    reason = f"{event.worker} failed: {event.error}"
+    return give_up(state, exit_code=event.exit_code, reason=reason, details=event.traceback)
+
+
+def starting_takes_time(brain: Brain, state: Starting | Restoring, event: Tick, now: float) -> Decision:
+    """A generation that is not ready in time is broken, and tried again."""
+    waited_s = now - state.since
+    if waited_s <= brain.rules.start_timeout_s:
+        return Decision(state=state)
+    sign = Sign(reason=f"generation {state.story.generation} was not ready after {waited_s:.0f} s")
+    return break_generation(brain, state, sign, now)
+
+
+def _with_nodes(story: Story, nodes: tuple[NodeDevices, ...]) -> Story:
+    return replace(story, nodes=nodes, avoided=story.avoided & {node.node for node in nodes})
+
+
+def _is_publishing(state: Saving) -> bool:
+    """Is every part of the last checkpoint saved, and nothing more needed of the workers?"""
+    training = state.training
+    last = [save for save in training.saves if save.step == training.story.committed]
+    return training.unwritten is None and any(save.publishing for save in last)
+
+
+def _without(state: State, gone: set[WorkerId]) -> State:
+    """The state without the seats of spares that are gone."""
+    seats = tuple(seat for seat in seats_of(state) if seat.worker not in gone)
+    match state:
+        case Stopping() | Saving():
+            return replace(state, training=replace(state.training, seats=seats))
+        case WaitingForNodes() | Starting() | Restoring() | Training() | Settling():
+            return replace(state, seats=seats)
+        case _:
+            return state

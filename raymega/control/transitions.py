@@ -1,0 +1,158 @@
+"""What may happen in which state, and who decides what is done: one table, (state, event) -> handler.
+
+    a handler   decides
+    LATE        only a message of an older generation can come here, to no effect; a current one is a bug
+    IGNORED     may come, and means nothing here
+    FORBIDDEN   cannot happen: IllegalTransition
+
+The handlers stand by subject: who is there in `control.membership`, steps and saves in `control.stepping`, losses in
+`control.recovery`, ends in `control.ending`. One table with its forbidden pairs written out: h11, `_state.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from raymega.control import ending, membership, recovery, stepping
+from raymega.control.decision import Brain, Decision
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    Evaluated,
+    Event,
+    GenerationLeft,
+    NodesChanged,
+    SaveFailed,
+    ShardsSaved,
+    StepCommitted,
+    StopAsked,
+    Tick,
+    WorkerFailed,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.states import (
+    Failed,
+    Finished,
+    Restoring,
+    Saving,
+    Settling,
+    Starting,
+    State,
+    Stopping,
+    Training,
+    WaitingForNodes,
+)
+from raymega.errors import RaymegaBug
+
+LATE: Literal["late"] = "late"
+IGNORED: Literal["ignored"] = "ignored"
+FORBIDDEN: Literal["forbidden"] = "forbidden"
+
+Handler = Callable[[Brain, Any, Any, float], Decision]  # Any: each handler names the states and events of its rows
+Row = Handler | Literal["late", "ignored", "forbidden"]
+Of = (StepCommitted, Evaluated, WorkersReady, GenerationLeft, ShardsSaved, SaveFailed)  # of one generation
+
+
+class IllegalTransition(RaymegaBug):
+    """An event that cannot happen in this state; facts: state, event."""
+
+
+def decide(brain: Brain, state: State, event: Event, now: float) -> Decision:
+    """What `event` leads to in `state`. Pure: the same arguments give the same decision."""
+    row = TABLE[type(state), type(event)]
+    if row == FORBIDDEN:
+        raise _illegal(state, event)
+    if isinstance(event, Of) and event.generation != state.story.generation:
+        if event.generation > state.story.generation:
+            raise _illegal(state, event)
+        return Decision(state=state)  # of an older generation: no effect (law 7)
+    if row == LATE:
+        raise _illegal(state, event)
+    if row == IGNORED:
+        return Decision(state=state)
+    assert callable(row), "the other kinds of row are dealt with"
+    return row(brain, state, event, now)
+
+
+def _illegal(state: State, event: Event) -> IllegalTransition:
+    names = type(event).__name__, type(state).__name__
+    at = f"generation={state.story.generation}, committed={state.story.committed}"
+    return IllegalTransition(
+        f"{names[0]} cannot happen while {names[1]}({at}): {event}", state=names[1], event=names[0]
+    )
+
+
+_ANYWHERE: dict[type, Row] = {
+    NodesChanged: membership.nodes_changed,
+    WorkerLost: membership.worker_lost,
+    WorkerFailed: membership.worker_failed,
+    CheckpointPublished: stepping.checkpoint_published,
+}
+
+_IN_WAITING: dict[type, Row] = {
+    **_ANYWHERE,
+    WorkersReady: LATE,
+    StepCommitted: IGNORED,  # of the generation that broke: its steps are rewound already
+    Evaluated: IGNORED,
+    GenerationLeft: IGNORED,
+    ShardsSaved: IGNORED,
+    SaveFailed: IGNORED,
+    CheckpointFailed: IGNORED,
+    StopAsked: ending.stop_now,
+    Tick: membership.begin_if_due,
+}
+
+_IN_STARTING: dict[type, Row] = {
+    **_ANYWHERE,
+    WorkersReady: membership.workers_ready,
+    StepCommitted: LATE,
+    Evaluated: LATE,
+    GenerationLeft: membership.generation_left,
+    ShardsSaved: LATE,
+    SaveFailed: LATE,
+    CheckpointFailed: IGNORED,
+    StopAsked: ending.stop_now,
+    Tick: membership.starting_takes_time,
+}
+
+_IN_STEPS: dict[type, Row] = {
+    **_ANYWHERE,
+    WorkersReady: LATE,
+    StepCommitted: stepping.step_committed,
+    Evaluated: stepping.evaluated,
+    GenerationLeft: membership.generation_left,
+    ShardsSaved: stepping.shards_saved,
+    SaveFailed: stepping.save_failed,
+    CheckpointFailed: stepping.checkpoint_failed,
+    Tick: stepping.time_passes,
+}
+
+_IN_SETTLING: dict[type, Row] = {
+    **_ANYWHERE,
+    WorkersReady: IGNORED,  # it was ready, and broke before this was heard
+    StepCommitted: recovery.committed_before_the_break,
+    Evaluated: IGNORED,
+    GenerationLeft: membership.generation_left,
+    ShardsSaved: recovery.saved_before_the_break,
+    SaveFailed: IGNORED,
+    CheckpointPublished: recovery.publishing_ended,
+    CheckpointFailed: recovery.publishing_ended,
+    StopAsked: ending.stop_now,
+    Tick: recovery.time_passes,
+}
+
+_BY_STATE: dict[type, dict[type, Row]] = {
+    WaitingForNodes: _IN_WAITING,
+    Starting: _IN_STARTING,
+    Restoring: _IN_STARTING,
+    Training: {**_IN_STEPS, StopAsked: ending.stop_at_boundary},
+    Stopping: {**_IN_STEPS, StopAsked: ending.stop_again},
+    Saving: {**_IN_STEPS, StepCommitted: LATE, StopAsked: ending.stop_again},
+    Settling: _IN_SETTLING,
+    Finished: dict.fromkeys((*_IN_STEPS, StopAsked), FORBIDDEN),
+    Failed: dict.fromkeys((*_IN_STEPS, StopAsked), FORBIDDEN),
+}
+
+TABLE: dict[tuple[type, type], Row] = {
+    (state, event): row for state, rows in _BY_STATE.items() for event, row in rows.items()
+}

@@ -1,0 +1,235 @@
+"""Hands in virtual time: workers that step, save, die and answer, without a process or a second of waiting.
+
+A run with losses takes milliseconds. One generation runs at a time, a step takes `step_s`, and everything that happens
+is an event at a virtual time; what belonged to a generation or a step that broke never happens.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from raymega.control.commands import (
+    AbortGeneration,
+    AssignPlan,
+    Command,
+    Evaluate,
+    Finish,
+    Grant,
+    PublishCheckpoint,
+    Rewind,
+    StartWorkers,
+    StopWorkers,
+    WriteStep,
+)
+from raymega.control.decision import Brain
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    Evaluated,
+    Event,
+    GenerationLeft,
+    NodesChanged,
+    ShardsSaved,
+    StepCommitted,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.policy import Rules
+from raymega.control.states import NodeDevices, Seat
+from raymega.errors import PlanError
+from raymega.mesh import Mesh
+from raymega.metrics import StepRecord
+from raymega.plan.plan import Plan, straight_routes
+
+RULES = Rules(
+    steps=20, batch_size=8, save_every=5, eval_every=0, min_devices=1, max_restarts=3, max_nonfinite_steps=2,
+    save_timeout_s=60.0, start_timeout_s=30.0, lease_s=2.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    plan: Plan
+    reason: str
+
+
+def plan_for(seats: tuple[Seat, ...]) -> Choice:
+    """As many replicas of a two-stage pipeline as fit, two at most; one worker alone where only one is left."""
+    if not seats:
+        raise PlanError("no device is left")
+    mesh = Mesh(dp=min(2, len(seats) // 2), pp=2, tp=1) if len(seats) > 1 else Mesh(dp=1, pp=1, tp=1)
+    layers = ((0, 2), (2, 4)) if mesh.pp == 2 else ((0, 4),)
+    workers = tuple(seat.worker for seat in seats[: mesh.size])
+    routes = straight_routes(num_microbatches=4, mesh=mesh)
+    return Choice(
+        plan=Plan(mesh=mesh, workers=workers, layers=layers, routes=routes, microbatch_size=2), reason=f"{mesh}"
+    )
+
+
+def brain(**changes: int | float) -> Brain:
+    return Brain(rules=replace(RULES, **changes), plan_for=plan_for)
+
+
+def nodes(*devices: int) -> tuple[NodeDevices, ...]:
+    return tuple(NodeDevices(node=f"n{index}", devices=number) for index, number in enumerate(devices))
+
+
+@dataclass(kw_only=True)
+class FakeHands:
+    """The cluster `nodes`, and what is going to go wrong in it.
+
+    Args:
+        kill_at: steps at which (right before their commit) the worker of that rank dies, each time they are reached.
+        kill_once: the same, but only the first time.
+        break_once: steps at which the groups break although nobody dies.
+        stop_at: (step, event) to be told right after that step's commit.
+    """
+
+    nodes: tuple[NodeDevices, ...]
+    step_s: float = 0.1
+    start_s: float = 2.0
+    detect_s: float = 0.02
+    save_s: float = 0.3
+    kill_at: dict[int, int] = field(default_factory=dict)
+    kill_once: dict[int, int] = field(default_factory=dict)
+    break_once: set[int] = field(default_factory=set)
+    tell_at: dict[int, Event] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    save_fails: bool = False
+
+    clock: float = 1000.0
+    seats: dict[str, Seat] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    generation: int = -1
+    plan: Plan | None = None
+    step: int = 0
+    until: int = 0
+    save_at: set[int] = field(default_factory=set)
+    eval_at: set[int] = field(default_factory=set)
+    running: bool = False
+    left: set[str] = field(default_factory=set)
+    metrics: list[StepRecord] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    finish: Finish | None = None
+    _breaks: int = 0
+    _queue: list[tuple[float, int, Callable[[], Event | None]]] = field(default_factory=list)
+    _count: "count[int]" = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.tell(0.0, NodesChanged(nodes=self.nodes))
+
+    def now(self) -> float:
+        return self.clock
+
+    def tell(self, after_s: float, event: Event) -> None:
+        self._later(after_s, lambda: event)
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        end = self.clock + timeout_s
+        while self._queue and self._queue[0][0] <= end:
+            t, _, happen = heapq.heappop(self._queue)
+            self.clock = max(self.clock, t)
+            if (event := happen()) is not None:
+                return event
+        self.clock = end
+        return None
+
+    def carry_out(self, command: Command) -> None:
+        self.commands.append(command)
+        match command:
+            case StartWorkers():
+                for seat in command.seats:
+                    assert seat.worker not in self.started, "a worker's id is never used again"
+                    self.started.append(seat.worker)
+                    self.seats[seat.worker] = seat
+            case StopWorkers():
+                for worker in command.workers:
+                    self.seats.pop(worker, None)
+            case AssignPlan():
+                self._assign(command)
+            case AbortGeneration(generation=generation) if generation == self.generation:
+                self._leave("told to")
+            case Grant(generation=generation) if generation == self.generation:
+                self.until, self.save_at = max(self.until, command.until), self.save_at | set(command.save_at)
+                self._go_on()
+            case Evaluate():
+                self.eval_at.add(command.after_step)
+            case PublishCheckpoint():
+                self._later(0.05, lambda: self._publish(command))
+            case WriteStep():
+                assert not self.metrics or command.record.step == self.metrics[-1].step + 1, "each step once, in order"
+                self.metrics.append(command.record)
+            case Rewind():
+                self.metrics = [record for record in self.metrics if record.step <= command.step]
+            case Finish():
+                assert self.finish is None, "a run ends once"
+                self.finish = command
+
+    def _assign(self, command: AssignPlan) -> None:
+        assert command.generation > self.generation
+        fresh = any(worker not in self.left for worker in command.plan.workers)
+        self.generation, self.plan, self.running = command.generation, command.plan, True
+        self.step = self.until = command.step
+        self.save_at, self.left = set(), set()
+        ready = WorkersReady(generation=self.generation)
+        self._later(self.start_s if fresh else 0.1, self._in_generation(lambda: ready))
+
+    def _go_on(self) -> None:
+        if self.running and self.step < self.until:
+            self.running = False  # a step is underway; nothing else starts one
+            self._later(self.step_s, self._in_generation(self._commit))
+
+    def _commit(self) -> Event | None:
+        assert self.plan is not None
+        step = self.step + 1
+        rank = self.kill_once.pop(step, None)
+        rank = self.kill_at.get(step) if rank is None else rank
+        if rank is not None:
+            return self.kill(self.plan.workers[rank % self.plan.mesh.size])
+        if step in self.break_once:
+            self.break_once.remove(step)
+            self._leave("connection reset by peer")
+            return None
+        self.step, self.running = step, True
+        if step in self.save_at and not self.save_fails:
+            for worker in self.plan.workers:
+                saved = ShardsSaved(worker=worker, generation=self.generation, step=step)
+                self._later(self.save_s, lambda saved=saved: saved if saved.worker in self.seats else None)
+        if step in self.eval_at:
+            self.tell(0.0, Evaluated(generation=self.generation, after_step=step, loss=5.0, tokens=100))
+        if step in self.tell_at:
+            self.tell(0.0, self.tell_at.pop(step))
+        self._go_on()
+        return StepCommitted(
+            generation=self.generation, step=step, loss=7.0 - 0.1 * step, grad_norm=1.0, lr=1e-3, tokens=800,
+            skipped=step in self.skipped, step_s=self.step_s, t=self.clock, seconds={"compute": self.step_s * 0.9},
+        )  # fmt: skip
+
+    def kill(self, worker: str) -> None:
+        """The process of `worker` is gone; its peers notice by their broken connections."""
+        seat = self.seats.pop(worker)
+        self.tell(self.detect_s, WorkerLost(worker=worker, node=seat.node, cause="SIGKILL"))
+        self._leave("connection closed by peer")
+
+    def _leave(self, reason: str) -> None:
+        self.running, generation, step = False, self.generation, self.step
+        self._breaks += 1
+        for worker in self.plan.workers if self.plan is not None else ():
+            if worker in self.seats and worker not in self.left:
+                self.left.add(worker)
+                event = GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
+                self._later(0.03, lambda event=event: event if event.worker in self.seats else None)
+
+    def _in_generation(self, happen: Callable[[], Event | None]) -> Callable[[], Event | None]:
+        then = self._breaks, self.generation
+        return lambda: happen() if then == (self._breaks, self.generation) else None
+
+    def _publish(self, command: PublishCheckpoint) -> Event:
+        if command.generation != self.generation:
+            return CheckpointFailed(step=command.step, reason="a newer generation is there")
+        uri = f"mem://checkpoints/step-{command.step}"
+        return CheckpointPublished(step=command.step, uri=uri, tokens_total=command.tokens_total)
+
+    def _later(self, after_s: float, happen: Callable[[], Event | None]) -> None:
+        heapq.heappush(self._queue, (self.clock + after_s, next(self._count), happen))
