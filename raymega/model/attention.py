@@ -1,0 +1,73 @@
+"""Causal self-attention, cut over the team by heads.
+
+    x --f--> [wq | wk | wv] x   one column-parallel product            shard s: its heads / tp query heads, and the
+               |    |    |                                             kv heads that these read
+            (norm)(norm) |      RMSNorm on each head (q/k norm)
+            rotary rotary|      llama only
+               softmax(q k' / sqrt(K)) v        grouped: heads / kv_heads queries read one kv head
+    y <--g-- wo             row-parallel
+
+With fewer kv heads than shards, neighbouring shards hold the same kv head; its gradient is the sum over them.
+Softmax is in fp32. Sources: Vaswani et al. 2017 (arXiv 1706.03762); Ainslie et al. 2023 (arXiv 2305.13245).
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from raymega.model.flat_params import FlatParams
+from raymega.model.norms import rms_norm
+from raymega.model.rotary import RotaryTable, rotate
+from raymega.model.tp_linear import column_linear, row_linear
+from raymega.model.tp_team import Team
+
+OnHeads = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What happens to queries and keys, each [B, T, heads, K], before they meet."""
+
+
+class Attention:
+    """`name`.wq wk wv wo, with biases bq bk bv bo or without."""
+
+    def __init__(
+        self, *, flat: FlatParams, name: str, head_size: int, biases: bool, on_heads: OnHeads, team: Team
+    ) -> None:
+        self.qkv = flat.weight(*(f"{name}.w{letter}" for letter in "qkv"))  # [(heads + 2 kv_heads) K, D], local heads
+        self.out = flat.weight(f"{name}.wo")  # [D, heads K]
+        self.qkv_bias = flat.weight(*(f"{name}.b{letter}" for letter in "qkv")) if biases else None
+        self.out_bias = flat.weight(f"{name}.bo") if biases else None
+        self.num_heads, self.num_kv_heads = (
+            flat.param(f"{name}.w{letter}").shape[0] // head_size for letter in ("q", "k")
+        )
+        self.head_size, self.on_heads, self.team = head_size, on_heads, team
+
+    def __call__(self, x: Tensor) -> Tensor:
+        qkv = column_linear(x, weight=self.qkv, bias=self.qkv_bias, team=self.team)
+        batch, length, _ = qkv.shape
+        heads = qkv.view(batch, length, -1, self.head_size)  # [B, T, heads + 2 kv_heads, K]
+        q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=2)
+        q, k = self.on_heads(q, k)
+        mixed = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+            is_causal=True, enable_gqa=self.num_heads != self.num_kv_heads,
+        )  # [B, heads, T, K]  # fmt: skip
+        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
+        return row_linear(mixed, weight=self.out, bias=self.out_bias, team=self.team)
+
+
+def plain_heads(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """GPT-2: positions are in the input already."""
+    return q, k
+
+
+class RotaryHeads:
+    """Llama: turn by position, after an RMSNorm of each head where there are norm weights."""
+
+    def __init__(self, *, table: RotaryTable, norms: tuple[Tensor, Tensor] | None, eps: float) -> None:
+        self.table, self.norms, self.eps = table, norms, eps
+
+    def __call__(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        if self.norms is not None:
+            q, k = (rms_norm(x, weight=w, eps=self.eps) for x, w in zip((q, k), self.norms, strict=True))
+        cos, sin = self.table(q.shape[1])
+        return rotate(q, cos=cos, sin=sin), rotate(k, cos=cos, sin=sin)

@@ -1,0 +1,139 @@
+"""Where a stage's parameters and accumulated gradients lie: two flat fp32 buffers of one layout.
+
+    data  [ embed.tokens | wq wk wv | wo | gate up | down | ...   |  norms, biases ]
+    grad  [      .       |    .     |  . |    .    |  .   | ...   |       .        ]
+            `------------- decays, [0, num_decayed) ------------'   `- no decay --'
+
+Every other flat buffer (moments, reduced gradients) has the same layout: `LocalParam.view` finds a parameter in it.
+What stands together can be read as one matrix (`weight("wq", "wk", "wv")`), for one product where three would be.
+Weights are autograd leaves whose `.grad` is the view of the gradient buffer, so a backward adds to it in place; nothing
+ever replaces `.grad`, and only `zero_grad` clears it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import torch
+from torch import Tensor
+
+from raymega.layout.param_spec import ParamSpec
+from raymega.layout.shard_box import Box
+from raymega.layout.tp_split import has_partial_grad, is_counted, local_box, local_shape
+from raymega.model.tp_team import Team
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalParam:
+    """One named box, as this shard holds it.
+
+    Args:
+        spec: the whole tensor.
+        box: the part held; may be empty.
+        counted: of the copies in one replica, this is the one that counts for the norm and is saved.
+        partial: each holder's gradient is a part; `StageModel.sum_partial_grads` adds them up.
+        data: the values, a view without padding.
+        grad: the accumulated gradient, a view without padding.
+        start: offset in every flat buffer, in elements.
+        shape: allocated shape, padding included; the valid part comes first.
+    """
+
+    spec: ParamSpec
+    box: Box
+    counted: bool
+    partial: bool
+    data: Tensor
+    grad: Tensor
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """Where the allocated part ends in every flat buffer."""
+        return self.start + prod(self.shape)
+
+    def view(self, flat: Tensor) -> Tensor:
+        """This parameter's valid part in a flat buffer of the stage's layout."""
+        return _valid(flat, start=self.start, shape=self.shape, box=self.box)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatParams:
+    """A stage's parameters. Decayed ones fill [0, num_decayed) of every flat buffer."""
+
+    params: tuple[LocalParam, ...]
+    data: Tensor
+    grad: Tensor
+    num_decayed: int
+
+    @classmethod
+    def build(
+        cls, specs: Iterable[ParamSpec], *, team: Team, copies: frozenset[str], device: torch.device
+    ) -> "FlatParams":
+        """Allocate zeros for this shard's part of `specs`, in their order, decayed ones first.
+
+        Args:
+            copies: names of which this stage's copy does not count (the last stage's tied embedding).
+        """
+        ordered = sorted(specs, key=lambda spec: not spec.decays)
+        shapes = [local_shape(spec, tp=team.size) for spec in ordered]
+        starts = [0]
+        for shape in shapes:
+            starts.append(starts[-1] + prod(shape))
+        data, grad = (torch.zeros(starts[-1], dtype=torch.float32, device=device) for _ in range(2))
+        params = tuple(
+            _local_param(spec, start=start, shape=shape, data=data, grad=grad, team=team, copy=spec.name in copies)
+            for spec, start, shape in zip(ordered, starts, shapes, strict=False)
+        )
+        num_decayed = sum(prod(shape) for spec, shape in zip(ordered, shapes, strict=True) if spec.decays)
+        return cls(params=params, data=data, grad=grad, num_decayed=num_decayed)
+
+    def param(self, name: str) -> LocalParam:
+        """The parameter of that global name."""
+        return next(param for param in self.params if param.spec.name == name)
+
+    def weight(self, *names: str) -> Tensor:
+        """A leaf over the allocated rows of `names`, which stand together; its `.grad` is their gradient buffer."""
+        params = [self.param(name) for name in names]
+        assert all(a.end == b.start for a, b in pairwise(params)), f"{names} stand together"
+        rows = sum(param.shape[0] for param in params)
+        span, shape = slice(params[0].start, params[-1].end), (rows, *params[0].shape[1:])
+        leaf = self.data[span].view(shape).detach().requires_grad_()
+        leaf.grad = self.grad[span].view(shape)
+        return leaf
+
+    def zero_grad(self) -> None:
+        """Clear the accumulated gradients."""
+        self.grad.zero_()
+
+    def counted_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Half-open ranges of every flat buffer that count, neighbours joined; padding in them is always zero."""
+        ranges: list[tuple[int, int]] = []
+        for param in self.params:
+            if param.counted and ranges and ranges[-1][1] == param.start:
+                ranges[-1] = (ranges[-1][0], param.end)
+            elif param.counted:
+                ranges.append((param.start, param.end))
+        return tuple(ranges)
+
+
+def _local_param(
+    spec: ParamSpec, *, start: int, shape: tuple[int, ...], data: Tensor, grad: Tensor, team: Team, copy: bool
+) -> LocalParam:
+    box = local_box(spec, tp=team.size, shard=team.rank)
+    return LocalParam(
+        spec=spec,
+        box=box,
+        counted=is_counted(spec, tp=team.size, shard=team.rank) and not copy,
+        partial=has_partial_grad(spec, tp=team.size, sequence_parallel=team.sequence_parallel),
+        data=_valid(data, start=start, shape=shape, box=box),
+        grad=_valid(grad, start=start, shape=shape, box=box),
+        start=start,
+        shape=shape,
+    )
+
+
+def _valid(flat: Tensor, *, start: int, shape: tuple[int, ...], box: Box) -> Tensor:
+    allocated = flat[start : start + prod(shape)].view(shape)
+    return allocated.narrow(0, 0, box.sizes[0]) if shape else allocated

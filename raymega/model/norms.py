@@ -1,0 +1,48 @@
+"""RMSNorm, LayerNorm: statistics in fp32, few passes over memory.
+
+    RMSNorm   y = x r w,  r = 1 / sqrt(mean(x^2) + eps)
+    backward  with t = dy x:  dw = sum over rows of t r;   dx = r (dy w) - x r^3 (t . w) / D
+
+Only x and one number a row are kept. Source: Zhang and Sennrich 2019 (arXiv 1910.07467).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Norm = Callable[[Tensor], Tensor]
+
+
+def rms_norm(x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
+    """Normalise the last dim of `x`; `weight.grad` accumulates in place."""
+    return _RmsNorm.apply(x, weight, eps)
+
+
+def layer_norm(x: Tensor, *, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Normalise the last dim of `x`; the parameters' `.grad` accumulate in place."""
+    return F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).square_()
+        rstd = square.div_(x.shape[-1]).add_(eps).rsqrt_()  # [..., 1]
+        ctx.save_for_backward(x, rstd)
+        ctx.weight = weight
+        return (x * rstd).mul_(weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        x, rstd = ctx.saved_tensors
+        width = x.shape[-1]
+        t = (dy * x).view(-1, width)  # [rows, D]
+        ctx.weight.grad.addmv_(t.t(), rstd.view(-1))
+        pull = torch.mv(t, ctx.weight.detach()).view(rstd.shape) * rstd.pow(3).div_(width)  # [..., 1]
+        dx = torch.mul(dy, ctx.weight, out=t.view(dy.shape)).mul_(rstd)
+        return dx.addcmul_(x, pull, value=-1.0), None, None

@@ -1,0 +1,126 @@
+"""One virtual stage of the pipeline, as one shard of its team holds it: its blocks, under their global names.
+
+    first stage:   ids [B, T]      -> embedding -> blocks -> y [B, T, D]
+    others:        x [B, T, D]     -> blocks -> y [B, T, D]
+    last stage:                       blocks -> head -> hidden [B, T, D] -> loss_sum        ([B, T/tp, D] with
+                                                                                             sequence parallelism)
+A backward adds to the accumulated gradients of `flat`; nothing here divides, clears or reduces them, except that
+`sum_partial_grads` adds up what the shards of a team hold in parts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raymega.comm.group import Group
+from raymega.config.schema import Config
+from raymega.layout.param_layout import specs_of_stage
+from raymega.layout.param_spec import ParamSpec
+from raymega.model.decoder import Decoder
+from raymega.model.flat_params import FlatParams, LocalParam
+from raymega.model.partial_grads import sum_partial_grads
+from raymega.model.pass_context import PassContext
+from raymega.model.protocol import Architecture, Ground, Head, Part, load_custom
+from raymega.model.seeding import fill_first_values
+from raymega.model.tp_team import Team
+
+__all__ = ["FlatParams", "LocalParam", "PassContext", "StageModel", "architecture_of", "build_stage", "specs_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageModel:
+    """A stage; `parts` are the embedding, where it is the first, and the blocks; `head` stands on the last."""
+
+    flat: FlatParams
+    team: Team
+    parts: tuple[Part, ...]
+    head: Head | None
+    is_first: bool
+    hidden_size: int
+
+    @property
+    def params(self) -> tuple[LocalParam, ...]:
+        return self.flat.params
+
+    @property
+    def tied(self) -> LocalParam | None:
+        """The parameter that the other end of the pipeline holds too, where this stage is one of two ends."""
+        if self.is_first and self.head is not None:
+            return None
+        return next((param for param in self.params if param.spec.owner == "both"), None)
+
+    @property
+    def has_partial_grads(self) -> bool:
+        """Whether `sum_partial_grads` has anything to do."""
+        return any(param.partial for param in self.params)
+
+    def forward(self, x: Tensor, ctx: PassContext) -> Tensor:
+        """ids [B, T] int64 on the first stage, else activations -> activations, on the last ready for the loss."""
+        for part in self.parts:
+            x = part(x, ctx)
+        return x if self.head is None else self.head(x, ctx)
+
+    def loss_sum(self, y: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
+        """Sum of the token losses of `y` where `mask` is True, an fp32 scalar, the same on all shards."""
+        assert self.head is not None, "only the last stage has a loss"
+        return self.head.loss_sum(y, targets=targets, mask=mask)
+
+    def logits(self, y: Tensor) -> Tensor:
+        """[B, T, V] on every shard, without a gradient."""
+        assert self.head is not None, "only the last stage has logits"
+        return self.head.logits(y)
+
+    def boundary_shape(self, batch: int, seq: int) -> tuple[int, ...]:
+        """Shape of what crosses to the next stage, and of its gradient."""
+        return (batch, seq // self.team.size if self.team.cuts_sequence else seq, self.hidden_size)
+
+    def sum_partial_grads(self, *, out: Tensor) -> None:
+        """Write the team's sums of partial gradients to `out`, which holds a copy of `flat.grad`; a collective."""
+        sum_partial_grads(self.params, out=out, team=self.team)
+
+
+def build_stage(
+    config: Config,
+    *,
+    layers: tuple[int, int],
+    first: bool,
+    last: bool,
+    team: Group | None,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> StageModel:
+    """Build the stage with the blocks `layers` (half-open) and its first values.
+
+    Args:
+        team: the group of its tp shards; None: this shard is the whole team.
+        seed: of first values and dropout.
+    """
+    architecture = architecture_of(config)
+    crew = Team(group=team, sequence_parallel=config.parallelism.sequence_parallel)
+    specs = specs_of_stage(architecture.param_specs(), layers=layers, first=first, last=last)
+    copies = frozenset(spec.name for spec in specs if spec.owner == "both" and not first)
+    flat = FlatParams.build(specs, team=crew, copies=copies, device=torch.device(device))
+    for param in flat.params:
+        fill_first_values(param.data, spec=param.spec, box=param.box, seed=seed, model=config.model)
+    ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
+    embedding = (architecture.embedding(ground),) if first else ()
+    blocks = tuple(architecture.block(ground, layer=layer) for layer in range(*layers))
+    return StageModel(
+        flat=flat,
+        team=crew,
+        parts=(*embedding, *blocks),
+        head=architecture.head(ground) if last else None,
+        is_first=first,
+        hidden_size=config.model.hidden_size,
+    )
+
+
+def architecture_of(config: Config) -> Architecture:
+    """The model that `config` names: the built-in decoder, or the user's own."""
+    return Decoder(config=config) if config.model.custom is None else load_custom(config)
+
+
+def specs_of(config: Config) -> tuple[ParamSpec, ...]:
+    """All parameters of the model that `config` names, in the order of the forward pass."""
+    return architecture_of(config).param_specs()

@@ -1,0 +1,92 @@
+"""How a linear layer is cut over a team: Y = X A, by columns of A, then by rows.
+
+    column:  A = [A1 | A2]      Yi = X Ai            f before: dX = sum of the shards' dYi Ai'
+    row:     A = [A1 ; A2]      Y  = X1 A1 + X2 A2   g after: the sum; the bias is added once, after it
+
+        X --f-->  X A1  --act-->  H1 B1  --g-->  Y        one collective in each direction for the pair
+          `--f->  X A2  --act-->  H2 B2  -'
+
+Weights are stored [out, in], so a column cut of A is a cut of rows of the stored weight. A weight's gradient is
+added straight to its accumulator by the product itself (beta = 1), which costs no further pass. Backward is in two
+parts, `input_grad` and `add_weight_grad`, so that a schedule may run the second later.
+Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from raymega.model.tp_team import Team
+
+
+def column_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
+    """x [B, T/tp or T, D], weight [F/tp, D] -> [B, T, F/tp]."""
+    return _ColumnLinear.apply(x, weight, bias, team)
+
+
+def row_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
+    """x [B, T, F/tp], weight [D, F/tp] -> [B, T/tp or T, D]; `bias` [D] is whole on every shard."""
+    return _RowLinear.apply(x, weight, bias, team)
+
+
+def input_grad(dy: Tensor, *, weight: Tensor) -> Tensor:
+    """dX = dY W, this shard's part of it."""
+    return dy @ weight
+
+
+def add_weight_grad(weight: Tensor, *, dy: Tensor, x: Tensor) -> None:
+    """dW += dY' X, in the accumulator."""
+    assert weight.grad is not None
+    weight.grad.addmm_(_rows(dy).t(), _rows(x))
+
+
+def add_bias_grad(bias: Tensor | None, *, dy: Tensor) -> None:
+    """db += the sum of dY over all rows, in the accumulator."""
+    if bias is not None:
+        assert bias.grad is not None
+        bias.grad.add_(_rows(dy).sum(0))
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
+
+
+class _ColumnLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
+        ctx.save_for_backward(x)  # under sequence parallelism the shard's part only: it is gathered again
+        ctx.weight, ctx.bias, ctx.team = weight, bias, team
+        return F.linear(team.spread(x), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
+        (x,) = ctx.saved_tensors
+        dx = ctx.team.start_collect(input_grad(dy, weight=ctx.weight))  # travels while the weight's part is computed
+        add_weight_grad(ctx.weight, dy=dy, x=ctx.team.spread(x))
+        add_bias_grad(ctx.bias, dy=dy)
+        return dx.wait(), None, None, None
+
+
+class _RowLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.bias, ctx.team = weight, bias, team
+        y = team.collect(F.linear(x, weight))
+        return y if bias is None else y.add_(bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
+        (x,) = ctx.saved_tensors
+        add_bias_grad(
+            ctx.bias, dy=dy
+        )  # before the gather: under sequence parallelism a part, as of every uncut parameter
+        dy = ctx.team.spread(dy)
+        dx = input_grad(dy, weight=ctx.weight)
+        add_weight_grad(ctx.weight, dy=dy, x=x)
+        return dx, None, None, None
