@@ -59,9 +59,8 @@ def moves(*, old: Layout, new: Layout, alive: frozenset[WorkerId], node_of: Mapp
     found: list[Move] = []
     lost: list[tuple[str, Box]] = []
     for receiver, holdings in new.items():
-        for holding in sorted(holdings, key=lambda h: (h.name, h.box)):
-            name = holding.name
-            rest = uncovered(holding.box, by=held.get(receiver, {}).get(name, ()))
+        for name, box in sorted({(holding.name, holding.box) for holding in holdings}):
+            rest = uncovered(box, by=held.get(receiver, {}).get(name, ()))
             peers = sorted(holders[name], key=lambda w: (node_of[w] != node_of[receiver], sent[w], w))
             got: list[Move] = []
             for source in peers:
