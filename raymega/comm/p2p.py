@@ -1,0 +1,115 @@
+"""Activations down, gradients up: messages between neighbouring stages that block no computation.
+
+    producer                                   consumer
+    outbox.send(y, 0F5) --> boundary log       inbox: receives of the next few expected messages are posted
+         returns at once       |                        |
+         computes 0F6          +---- one message -----> buffer: [header | payload]
+                                               x = inbox.take(0F5)    waits, checks the header, a view of the buffer
+    outbox.finish()  at the end of the step    inbox.recycle(0F5)     when the backward is through
+
+A send is complete only when the other side has posted its receive, so nobody waits for one before the end of the step.
+Works alike over threads, gloo and NCCL.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from raymega.comm.boundary_log import BoundaryLog
+from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, write_header
+from raymega.comm.group import Group, Work
+from raymega.errors import RaymegaBug
+
+
+class Outbox:
+    """The sending side of one worker in one generation."""
+
+    def __init__(self, *, log: BoundaryLog, generation: int) -> None:
+        self._log, self._generation = log, generation
+        self._in_flight: deque[tuple[Message, Work]] = deque()
+
+    def send(self, x: torch.Tensor, message: Message, *, group: Group, dst: int) -> None:
+        """Copy `x` into the log and send it to rank `dst` of `group`; `x` may be changed or freed afterwards."""
+        self._log.record(message, x)
+        self.send_again(message, group=group, dst=dst)
+
+    def send_again(self, message: Message, *, group: Group, dst: int) -> None:
+        """Send what the log holds."""
+        buffer, itemsize = self._log.find(message)
+        write_header(buffer, message, generation=self._generation, itemsize=itemsize)
+        self._log.lend(message)
+        self._in_flight.append((message, group.start_send(buffer, dst=dst, tag=message.tag)))
+
+    def finish(self) -> None:
+        """Wait until all sends are received."""
+        while self._in_flight:
+            message, work = self._in_flight[0]
+            work.wait()
+            self._in_flight.popleft()
+            self._log.returned(message)
+
+    def abandon(self) -> None:
+        """Give up what is in flight; only after its groups are closed. The log keeps the messages."""
+        for message, _ in self._in_flight:
+            self._log.returned(message)
+        self._in_flight.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A message that the program will take: from rank `src` of `group`, of this shape."""
+
+    message: Message
+    group: Group
+    src: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Inbox:
+    """The receiving side of one worker in one generation.
+
+    `expect` gives it the messages of a step in the order in which the program takes them; up to `ahead` receives are
+    posted before they are taken. Buffers come from `pool`, which outlives it.
+    """
+
+    def __init__(self, *, pool: BufferPool, generation: int, ahead: int = 2) -> None:
+        assert ahead >= 1, "at least the next message must be posted"
+        self._pool, self._generation, self._ahead = pool, generation, ahead
+        self._waiting: deque[Expected] = deque()
+        self._posted: dict[Message, tuple[Expected, torch.Tensor, Work]] = {}
+        self._taken: dict[Message, torch.Tensor] = {}
+
+    def expect(self, messages: Iterable[Expected]) -> None:
+        """Add what comes next, and post as far as allowed."""
+        self._waiting.extend(messages)
+        self._post()
+
+    def take(self, message: Message) -> torch.Tensor:
+        """Wait for `message`; its tensor is a view of a receive buffer, valid until `recycle`.
+
+        Raises: StaleMessage if something else comes; GroupBroken, CollectiveTimeout as the group does.
+        """
+        if message not in self._posted:
+            raise RaymegaBug(f"{message} is taken out of order; posted are {', '.join(map(str, self._posted))}.")
+        expected, buffer, work = self._posted.pop(message)
+        self._post()
+        work.wait()
+        self._taken[message] = buffer
+        return open_frame(
+            buffer, message, generation=self._generation, shape=expected.shape, dtype=expected.dtype
+        )  # fmt: skip
+
+    def recycle(self, message: Message) -> None:
+        """Let the buffer of `message` be received into again; its tensor and its graph must not be used any more."""
+        self._pool.give(self._taken.pop(message))
+
+    def _post(self) -> None:
+        """Keep `ahead` receives posted."""
+        while self._waiting and len(self._posted) < self._ahead:
+            expected = self._waiting.popleft()
+            buffer = self._pool.take(framed_bytes(expected.shape, expected.dtype))
+            work = expected.group.start_recv(buffer, src=expected.src, tag=expected.message.tag)
+            self._posted[expected.message] = (expected, buffer, work)
