@@ -61,7 +61,7 @@ def test_what_is_legal_is_accepted(changes: dict[str, object]):
          ["4 does not go with model.num_attention_heads 6", "Use 1 or 2, to fit"]),
         ({"model.num_attention_heads": 12, "model.num_key_value_heads": 4, "model.hidden_size": 96,
           "model.ffn_size": 192, TP: 6}, TP,
-         ["model.num_key_value_heads 4", "replicated", "Use 1, 2 or 4"]),
+         ["model.num_key_value_heads 4", "replicated", "Use 1, 2, 4 or 12"]),
         ({"model.ffn_size": 130, TP: 4}, TP, ["model.ffn_size 130", "Use 1 or 2"]),
         ({"parallelism.sequence_parallel": True}, "parallelism.sequence_parallel", ["tp is 1", "Set it to false"]),
         ({"parallelism.sequence_parallel": True, TP: 2, "data.seq_len": 25}, "parallelism.sequence_parallel",
