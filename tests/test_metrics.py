@@ -8,8 +8,8 @@ from raymega.metrics import Gauges, StepRecord, device_peak, flops_per_s, step_l
 
 RECORD = StepRecord(
     step=10, loss=7.12344, grad_norm=1.23451, lr=1e-3, tokens=4096, tokens_total=40960, first_sample=288,
-    samples=32, step_s=2.311, tokens_per_s=1772.4, mesh="dp=2 tp=1 pp=2", generation=1_000_001, skipped=False, loss_scale=1.0,
-    t=0.0,
+    samples=32, step_s=2.311, tokens_per_s=1772.4, mesh="dp=2 tp=1 pp=2", generation=1_000_001, skipped=False,
+    loss_scale=1.0, t=0.0,
 )  # fmt: skip
 GAUGES = Gauges(
     flops_per_s=0.1301e12, peak_flops_per_s=989e12, memory_bytes=int(2.65 * 2**30), memory_total_bytes=95 * 2**30,
