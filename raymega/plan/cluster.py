@@ -1,0 +1,96 @@
+"""What there is to plan on: nodes, and how many devices each can give this run.
+
+    n0  4 CPU      cpus_per_worker 1: 4 devices      cpus_per_worker 3: 1 device
+    n1  8 CPU, 2 GPU      cuda: 2 devices
+
+A device is what one worker needs: a GPU with `cpus_per_worker` cores beside it or, on CPU, just those cores.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raymega.plan.plan import WorkerId
+
+NodeId = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine.
+
+    Args:
+        devices: that this run could ever get here, those in use by others included.
+        held: of these, in use by others now.
+        stock: what the node has, in words, for messages: `4 CPU, 0 GPU`.
+        labels: what its owner says of it: zone, spot.
+    """
+
+    id: NodeId
+    devices: int
+    held: int = 0
+    stock: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def free(self) -> int:
+        return self.devices - self.held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes that are there now, in the order in which they are filled.
+
+    Args:
+        each: what a device takes here, for messages: `1 GPU`, `8 CPU`.
+    """
+
+    nodes: tuple[Node, ...]
+    each: str = ""
+
+    @classmethod
+    def of_workers(cls, workers: Mapping[WorkerId, NodeId]) -> "Cluster":
+        """Every worker is a device of its node; nodes in the order in which they first occur."""
+        counts = Counter(workers.values())
+        return cls(nodes=tuple(Node(id=node, devices=count) for node, count in counts.items()))
+
+    @property
+    def devices(self) -> int:
+        return sum(node.devices for node in self.nodes)
+
+    @property
+    def free(self) -> int:
+        return sum(node.free for node in self.nodes)
+
+    @property
+    def largest(self) -> int:
+        """Devices of the node that has most of them."""
+        return max((node.devices for node in self.nodes), default=0)
+
+    def count(self, devices: int) -> str:
+        """`1 device`, `5 devices of 8 CPU`."""
+        return f"{devices} device{'s' if devices != 1 else ''}{f' of {self.each}' if self.each else ''}"
+
+    def without(self, lost: Collection[NodeId]) -> "Cluster":
+        """The same cluster after the nodes in `lost` have gone."""
+        return Cluster(nodes=tuple(node for node in self.nodes if node.id not in lost), each=self.each)
+
+    def __str__(self) -> str:
+        """`4 on 2 nodes (2 in use by others); the largest node has 2 (2 CPU, 0 GPU)`."""
+        nodes = f"{len(self.nodes)} node{'s' if len(self.nodes) != 1 else ''}"
+        held = f" ({self.devices - self.free} in use by others)" if self.free < self.devices else ""
+        stock = next((f" ({node.stock})" for node in self.nodes if node.devices == self.largest and node.stock), "")
+        return f"{self.devices} on {nodes}{held}; the largest node has {self.largest}{stock}"
+
+
+def devices_in(resources: Mapping[str, float], *, device: Literal["cpu", "cuda"], cpus_per_worker: int) -> int:
+    """How many workers a node's `resources` (by Ray's names) hold.
+
+    >>> devices_in({"CPU": 8.0, "GPU": 2.0}, device="cuda", cpus_per_worker=3)
+    2
+    >>> devices_in({"CPU": 4.0}, device="cpu", cpus_per_worker=8)
+    0
+    """
+    by_cpu = int(resources.get("CPU", 0.0)) // cpus_per_worker
+    return by_cpu if device == "cpu" else min(by_cpu, int(resources.get("GPU", 0.0)))

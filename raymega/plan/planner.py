@@ -1,0 +1,135 @@
+"""Why this plan: a mesh that the devices have room for, a worker for every rank, layers for every stage.
+
+    mesh_choice   config, devices       -> dp=2 tp=1 pp=2
+    placement     mesh, nodes           -> n0 n0 n1 n1  -> w0 w1 w2 w3
+    stages        30 layers, pp         -> 15 15
+                                        => Plan, and the sentence why
+
+A run starts with the mesh that its config asks for, or not at all; once it runs it goes on with what is left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raymega.config.schema import Config
+from raymega.mesh import Mesh
+from raymega.plan.cluster import Cluster, NodeId
+from raymega.plan.mesh_choice import own_meshes, smaller_meshes, wish
+from raymega.plan.placement import place, places_for_teams, too_few
+from raymega.plan.plan import Plan, WorkerId, straight_routes
+from raymega.plan.stages import Layers, balanced_layers, layers_of_counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A mesh that was not chosen, and why."""
+
+    mesh: Mesh
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChoice:
+    """A plan, the sentence that says why it is this one, and what else was considered."""
+
+    plan: Plan
+    reason: str
+    rejected: tuple[Rejected, ...] = ()
+
+
+def first_plan(config: Config, *, cluster: Cluster) -> PlanChoice:
+    """Lay a run that is about to start over the free devices: the mesh its config asks for, or none.
+
+    The workers are named w0, w1, .. along the nodes; the plan holds those that it needs.
+
+    Raises:
+        PlanError: the cluster cannot give what the config asks for. Facts as in `place`.
+    """
+    asked = config.run.devices
+    if asked is not None and asked > cluster.free:
+        raise too_few(asked, what="run.devices", cluster=cluster, way_out=f"Lower it to {cluster.free}")
+    seats = [node.id for node in cluster.nodes for _ in range(node.free)]
+    meshes = own_meshes(config, cluster=cluster)
+    if not meshes:
+        place(wish(config), cluster=cluster)  # raises, with the numbers
+    return _choice(config, meshes, workers={f"w{index}": node for index, node in enumerate(seats)})
+
+
+def plan_for(config: Config, *, workers: Mapping[WorkerId, NodeId]) -> PlanChoice:
+    """Lay the run over some or all of `workers`: the mesh its config asks for, or the largest that is left of it.
+
+    Any number of workers has a plan. Where not all are needed, earlier ones are preferred.
+
+    Args:
+        workers: the node of each.
+    Raises:
+        PlanError: there is no worker.
+    """
+    cluster = Cluster.of_workers(workers)
+    meshes = own_meshes(config, cluster=cluster) or smaller_meshes(config, cluster=cluster)
+    if not meshes:
+        place(wish(config), cluster=cluster)  # raises, with the numbers
+    return _choice(config, meshes, workers=workers)
+
+
+def _choice(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[WorkerId, NodeId]) -> PlanChoice:
+    """Take the first of `meshes`, and say why it and not the others."""
+    mesh, num_devices = meshes[0], len(workers)
+    plan = Plan(
+        mesh=mesh,
+        workers=_seated(mesh, workers=workers),
+        layers=_layers(config, num_stages=mesh.pp),
+        routes=straight_routes(num_microbatches=_num_microbatches(config), mesh=mesh),
+        microbatch_size=config.training.micro_batch_size,
+        schedule=config.parallelism.schedule,
+        sequence_parallel=config.parallelism.sequence_parallel and mesh.tp > 1,
+    )
+    rejected = tuple(Rejected(mesh=other, reason=_why_after(mesh, other)) for other in meshes[1:])
+    used, cluster = f"{mesh} on {mesh.size} of {num_devices} devices", Cluster.of_workers(workers)
+    if mesh in own_meshes(config, cluster=cluster):
+        return PlanChoice(plan=plan, reason=f"{used}: what the config asks for", rejected=rejected)
+    missed = Rejected(mesh=wish(config), reason=_why_not(wish(config), cluster))
+    reason = f"{used}: the largest that is left of {missed.mesh}, which {missed.reason}"
+    return PlanChoice(plan=plan, reason=reason, rejected=(missed, *rejected))
+
+
+def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId, ...]:
+    """The worker of each rank: the fewest first ones on whose nodes every team has its place."""
+    names, is_whole = list(workers), mesh.tp <= Cluster.of_workers(workers).largest
+
+    def suffices(cluster: Cluster) -> bool:
+        places = places_for_teams(cluster, tp=mesh.tp)
+        return places >= mesh.dp * mesh.pp and is_whole == (mesh.tp <= cluster.largest)
+
+    clusters = (
+        Cluster.of_workers({name: workers[name] for name in names[:count]})
+        for count in range(mesh.size, len(names) + 1)
+    )
+    cluster = next(some for some in clusters if suffices(some))
+    waiting = {node.id: iter([name for name in names if workers[name] == node.id]) for node in cluster.nodes}
+    return tuple(next(waiting[node]) for node in place(mesh, cluster=cluster))
+
+
+def _num_microbatches(config: Config) -> int:
+    return config.training.batch_size // config.training.micro_batch_size
+
+
+def _layers(config: Config, *, num_stages: int) -> Layers:
+    """As the config cuts them, where it cuts them into so many stages; else balanced."""
+    given = config.parallelism.layers_per_stage
+    if given is not None and len(given) == num_stages:
+        return layers_of_counts(given)
+    return balanced_layers(config.model.num_layers, num_stages=num_stages)
+
+
+def _why_not(mesh: Mesh, cluster: Cluster) -> str:
+    if mesh.size > cluster.free:
+        return f"needs {mesh.size}"
+    places = places_for_teams(cluster, tp=mesh.tp)
+    return f"has {mesh.dp * mesh.pp} teams of {mesh.tp}, each on one node, where {places} find room"
+
+
+def _why_after(chosen: Mesh, other: Mesh) -> str:
+    if other.size < chosen.size:
+        return f"uses {other.size}, not {chosen.size}"
+    return "uses as many devices, with another tp or pp"

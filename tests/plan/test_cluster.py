@@ -1,0 +1,38 @@
+import pytest
+
+from raymega.plan.cluster import Cluster, Node, devices_in
+
+
+@pytest.mark.parametrize(
+    ("resources", "device", "cpus", "devices"),
+    [
+        ({"CPU": 4.0}, "cpu", 1, 4),
+        ({"CPU": 4.0}, "cpu", 3, 1),
+        ({"CPU": 4.0}, "cpu", 8, 0),
+        ({"CPU": 4.0}, "cuda", 1, 0),
+        ({"CPU": 8.0, "GPU": 2.0}, "cuda", 1, 2),
+        ({"CPU": 8.0, "GPU": 2.0}, "cuda", 5, 1),
+        ({}, "cpu", 1, 0),
+    ],
+)
+def test_devices_of_a_node_s_resources(resources: dict[str, float], device: str, cpus: int, devices: int) -> None:
+    kind = "cuda" if device == "cuda" else "cpu"
+    assert devices_in(resources, device=kind, cpus_per_worker=cpus) == devices
+
+
+def test_a_cluster_counts_what_is_there_what_is_free_and_its_largest_node() -> None:
+    cluster = Cluster(nodes=(Node(id="a", devices=4, stock="4 CPU"), Node(id="b", devices=2, held=1)), each="1 CPU")
+    assert (cluster.devices, cluster.free, cluster.largest) == (6, 5, 4)
+    assert str(cluster) == "6 on 2 nodes (1 in use by others); the largest node has 4 (4 CPU)"
+    assert (cluster.count(1), cluster.count(5)) == ("1 device of 1 CPU", "5 devices of 1 CPU")
+
+
+def test_a_lost_node_leaves_the_others_as_they_are() -> None:
+    cluster = Cluster(nodes=(Node(id="a", devices=4), Node(id="b", devices=2)))
+    assert cluster.without({"a"}) == Cluster(nodes=(Node(id="b", devices=2),))
+    assert str(cluster.without({"a", "b"})) == "0 on 0 nodes; the largest node has 0"
+
+
+def test_workers_make_a_cluster_of_their_nodes_in_their_order() -> None:
+    cluster = Cluster.of_workers({"w3": "b", "w0": "a", "w4": "b"})
+    assert [(node.id, node.devices) for node in cluster.nodes] == [("b", 2), ("a", 1)]
