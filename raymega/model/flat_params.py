@@ -10,7 +10,7 @@ Weights are autograd leaves whose `.grad` is the view of the gradient buffer, so
 ever replaces `.grad`, and only `zero_grad` clears it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -22,6 +22,8 @@ from raymega.layout.param_spec import ParamSpec
 from raymega.layout.shard_box import Box
 from raymega.layout.tp_split import has_partial_grad, is_counted, local_box, local_shape
 from raymega.model.tp_team import Team
+
+ALIGN_ELEMENTS = 64  # 256 bytes of fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,13 @@ class FlatParams:
         """
         ordered = sorted(specs, key=lambda spec: not spec.decays)
         shapes = [local_shape(spec, tp=team.size) for spec in ordered]
-        starts = [0]
-        for shape in shapes:
-            starts.append(starts[-1] + prod(shape))
-        data, grad = (torch.zeros(starts[-1], dtype=torch.float32, device=device) for _ in range(2))
+        num_decayed = _aligned(sum(prod(shape) for spec, shape in zip(ordered, shapes, strict=True) if spec.decays))
+        starts = _starts(ordered, shapes=shapes, num_decayed=num_decayed)
+        data, grad = (torch.zeros(_aligned(starts[-1]), dtype=torch.float32, device=device) for _ in range(2))
         params = tuple(
             _local_param(spec, start=start, shape=shape, data=data, grad=grad, team=team, copy=spec.name in copies)
             for spec, start, shape in zip(ordered, starts, shapes, strict=False)
         )
-        num_decayed = sum(prod(shape) for spec, shape in zip(ordered, shapes, strict=True) if spec.decays)
         return cls(params=params, data=data, grad=grad, num_decayed=num_decayed)
 
     def param(self, name: str) -> LocalParam:
@@ -116,6 +116,21 @@ class FlatParams:
             elif param.counted:
                 ranges.append((param.start, param.end))
         return tuple(ranges)
+
+
+def _starts(ordered: Sequence[ParamSpec], *, shapes: Sequence[tuple[int, ...]], num_decayed: int) -> list[int]:
+    """Offset of each parameter, and the end of the last."""
+    starts, end = [], 0
+    for spec, shape in zip(ordered, shapes, strict=True):
+        start = end if spec.decays else max(end, num_decayed)
+        starts.append(start)
+        end = start + prod(shape)
+    return [*starts, end]
+
+
+def _aligned(num_elements: int) -> int:
+    """Rounded up, so that no element of a range falls into a kernel's scalar tail, which rounds differently."""
+    return -(-num_elements // ALIGN_ELEMENTS) * ALIGN_ELEMENTS
 
 
 def _local_param(
