@@ -43,11 +43,11 @@ class Cluster:
     """The nodes that are there now, in the order in which they are filled.
 
     Args:
-        each: what a device takes here, for messages: `1 GPU`, `8 CPU`.
+        unit: what a device is here, for messages: `device`, `worker of 8 CPUs`.
     """
 
     nodes: tuple[Node, ...]
-    each: str = ""
+    unit: str = "device"
 
     @classmethod
     def of_workers(cls, workers: Mapping[WorkerId, NodeId]) -> "Cluster":
@@ -69,12 +69,13 @@ class Cluster:
         return max((node.devices for node in self.nodes), default=0)
 
     def count(self, devices: int) -> str:
-        """`1 device`, `5 devices of 8 CPU`."""
-        return f"{devices} device{'s' if devices != 1 else ''}{f' of {self.each}' if self.each else ''}"
+        """`1 device`, `5 workers of 8 CPUs`."""
+        noun, blank, rest = self.unit.partition(" ")
+        return f"{devices} {noun}{'s' if devices != 1 else ''}{blank}{rest}"
 
     def without(self, lost: Collection[NodeId]) -> "Cluster":
         """The same cluster after the nodes in `lost` have gone."""
-        return Cluster(nodes=tuple(node for node in self.nodes if node.id not in lost), each=self.each)
+        return Cluster(nodes=tuple(node for node in self.nodes if node.id not in lost), unit=self.unit)
 
     def __str__(self) -> str:
         """`4 on 2 nodes (2 in use by others); the largest node has 2 (2 CPU, 0 GPU)`."""

@@ -10,9 +10,10 @@ All shards of a team run the same program. Made once per plan; no message per mi
 """
 
 from raymega.errors import ConfigError
-from raymega.pipeline.actions import Action, Kind, Program
+from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.check import check
+from raymega.pipeline.timeline import Timeline, timeline
 from raymega.plan.plan import Plan
 
 
@@ -23,16 +24,6 @@ def programs_of(plan: Plan) -> tuple[Program, ...]:
     """
     row = _schedule_of(plan)
     return _by_rank(plan, {team: _program(plan, row, team) for team in _teams(plan)})
-
-
-def forward_programs_of(plan: Plan, *, num_microbatches: int) -> tuple[Program, ...]:
-    """The forward-only program of an evaluation batch, by rank.
-
-    Args:
-        num_microbatches: of this batch; at most those of a step, whose routes the first ones take.
-    """
-    teams = {team: _forwards(plan, team, num_microbatches) for team in _teams(plan)}
-    return _by_rank(plan, teams)
 
 
 def team_programs_of(plan: Plan) -> dict[str, Program]:
@@ -65,6 +56,21 @@ def check_programs(plan: Plan) -> None:
     )
 
 
+def timeline_of(plan: Plan, *, forward_s: float = 1.0, backward_s: float = 2.0, message_s: float = 0.0) -> Timeline:
+    """When each action would run if every layer took as long: the schedule's own bubble, uneven stages included.
+
+    Args:
+        forward_s: of one layer and micro-batch. The default is a unit, with a backward of twice the work.
+        backward_s: the same, backward.
+        message_s: of an activation or gradient from one stage to the next.
+    """
+    seconds = {Kind.F: forward_s, Kind.B: backward_s}
+    durations = {
+        (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in Kind
+    }
+    return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=message_s)
+
+
 def team_name(replica: int, stage: int) -> str:
     """`replica 0 stage 1`."""
     return f"replica {replica} stage {stage}"
@@ -88,13 +94,6 @@ def _program(plan: Plan, row: Schedule, team: tuple[int, int]) -> Program:
     replica, stage = team
     microbatches = plan.microbatches_of(replica=replica, stage=stage)
     return row.program(stage=stage, num_stages=plan.mesh.pp, microbatches=microbatches)
-
-
-def _forwards(plan: Plan, team: tuple[int, int], num_microbatches: int) -> Program:
-    replica, stage = team
-    virtual = range(stage, len(plan.layers), plan.mesh.pp)
-    microbatches = [m for m in plan.microbatches_of(replica=replica, stage=stage) if m < num_microbatches]
-    return tuple(Action(v, Kind.F, m) for v in virtual for m in microbatches)
 
 
 def _by_rank(plan: Plan, teams: dict[tuple[int, int], Program]) -> tuple[Program, ...]:

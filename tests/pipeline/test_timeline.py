@@ -64,7 +64,7 @@ def test_a_message_delays_its_receiver_only() -> None:
 
 
 def test_a_slow_stage_sets_the_pace() -> None:
-    slow = even_durations(num_stages=2) | {(1, Kind.F): 3.0, (1, Kind.B): 3.0}
+    slow = {**even_durations(num_stages=2), (1, Kind.F): 3.0, (1, Kind.B): 3.0}
     made = timeline(pipeline("1f1b", num_stages=2, num_microbatches=10), durations=slow, num_stages=2)
     assert made.total_s == 1 + 10 * 6 + 1
     assert made.busy_s("stage 0") == 20

@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 
 from raymega.plan.cluster import Cluster, Node, devices_in
@@ -15,16 +17,19 @@ from raymega.plan.cluster import Cluster, Node, devices_in
         ({}, "cpu", 1, 0),
     ],
 )
-def test_devices_of_a_node_s_resources(resources: dict[str, float], device: str, cpus: int, devices: int) -> None:
-    kind = "cuda" if device == "cuda" else "cpu"
-    assert devices_in(resources, device=kind, cpus_per_worker=cpus) == devices
+def test_devices_of_a_node_s_resources(
+    resources: dict[str, float], device: Literal["cpu", "cuda"], cpus: int, devices: int
+) -> None:
+    assert devices_in(resources, device=device, cpus_per_worker=cpus) == devices
 
 
 def test_a_cluster_counts_what_is_there_what_is_free_and_its_largest_node() -> None:
-    cluster = Cluster(nodes=(Node(id="a", devices=4, stock="4 CPU"), Node(id="b", devices=2, held=1)), each="1 CPU")
+    cluster = Cluster(
+        nodes=(Node(id="a", devices=4, stock="4 CPU"), Node(id="b", devices=2, held=1)), unit="worker of 1 CPU"
+    )
     assert (cluster.devices, cluster.free, cluster.largest) == (6, 5, 4)
     assert str(cluster) == "6 on 2 nodes (1 in use by others); the largest node has 4 (4 CPU)"
-    assert (cluster.count(1), cluster.count(5)) == ("1 device of 1 CPU", "5 devices of 1 CPU")
+    assert (cluster.count(1), cluster.count(5)) == ("1 worker of 1 CPU", "5 workers of 1 CPU")
 
 
 def test_a_lost_node_leaves_the_others_as_they_are() -> None:

@@ -10,8 +10,8 @@ from raymega.plan.cluster import Cluster, Node
 from raymega.plan.placement import place, places_for_teams
 
 
-def nodes_of(*devices: int, held: int = 0, each: str = "") -> Cluster:
-    return Cluster(nodes=tuple(Node(id=f"n{i}", devices=d, held=held) for i, d in enumerate(devices)), each=each)
+def nodes_of(*devices: int, held: int = 0, unit: str = "device") -> Cluster:
+    return Cluster(nodes=tuple(Node(id=f"n{i}", devices=d, held=held) for i, d in enumerate(devices)), unit=unit)
 
 
 def placed(cluster: Cluster, *, dp: int = 1, pp: int = 1, tp: int = 1) -> str:
@@ -50,8 +50,12 @@ def test_too_few_devices_are_refused_with_the_numbers_and_the_way_out() -> None:
     ("cluster", "mesh", "message"),
     [
         (nodes_of(4), {"dp": 5}, r"needs 5 devices; the cluster has 4 on 1 node; .* has 4\. Lower data_parallel_s"),
-        (nodes_of(0, each="1 GPU"), {"dp": 1}, r"needs 1 device of 1 GPU; the cluster has 0 on 1 node"),
-        (nodes_of(0, each="8 CPU"), {"dp": 1}, r"needs 1 device of 8 CPU; .* Use a cluster that has some, or add 1\."),
+        (nodes_of(0, unit="GPU"), {"dp": 1}, r"needs 1 GPU; the cluster has 0 on 1 node"),
+        (
+            nodes_of(0, unit="worker of 8 CPUs"),
+            {"dp": 1},
+            r"needs 1 worker of 8 CPUs; .* Use a cluster that has some, or add 1\.",
+        ),
         (nodes_of(3), {"pp": 4}, r"Use dp=1 tp=1 pp=3, or add 1\."),
         (nodes_of(3), {"tp": 4}, r"Lower tensor_model_parallel_size, or add 1\."),
     ],

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.errors import ConfigError, RaymegaBug
-from raymega.pipeline.actions import Kind, show_program, work_of_step
-from raymega.plan.programs import check_programs, forward_programs_of, programs_of, team_programs_of
+from raymega.pipeline.actions import show_program, work_of_step
+from raymega.plan.programs import check_programs, programs_of, team_programs_of, timeline_of
 from tests.plan.plans import make_plan
 
 
@@ -38,10 +40,12 @@ def test_the_programs_together_are_the_work_of_a_step(dp: int, pp: int, extra: i
     assert set(done) == work_of_step(num_stages=pp, num_microbatches=dp + extra)
 
 
-def test_a_short_evaluation_batch_runs_forward_only_along_the_routes() -> None:
-    programs = forward_programs_of(make_plan(dp=2, pp=2, num_microbatches=6), num_microbatches=3)
-    assert [show_program(program) for program in programs] == ["0F0 0F2", "1F0 1F2", "0F1", "1F1"]
-    assert {a for p in programs for a in p} == work_of_step(num_stages=2, num_microbatches=3, kinds=(Kind.F,))
+def test_the_bubble_of_a_plan_is_its_schedule_s_and_grows_with_uneven_stages() -> None:
+    even = make_plan(dp=2, pp=2, num_microbatches=6)
+    assert timeline_of(even).bubble_share() == pytest.approx(1 / 4)
+    uneven = replace(even, layers=((0, 3), (3, 4)))
+    assert timeline_of(uneven).bubble_share("replica 1 stage 1") > timeline_of(even).bubble_share()
+    assert timeline_of(uneven).bubble_share("replica 1 stage 0") < timeline_of(even).bubble_share()
 
 
 def test_chunks_are_refused_by_a_schedule_that_has_none() -> None:
