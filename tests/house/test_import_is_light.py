@@ -38,7 +38,7 @@ def test_import_raymega_is_light():
 
 
 def test_help_is_light():
-    call = "import raymega.cli as c, sys; sys.argv = ['raymega', '--help']; c.main()"
+    call = "import raymega.cli.app as c, sys; sys.argv = ['raymega', '--help']; c.main()"
     assert loaded_after(call)["heavy"] == []
     assert fastest(call) < 0.5
 

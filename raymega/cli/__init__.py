@@ -1,0 +1,1 @@
+"""What a person types. The verbs stand in `app`."""

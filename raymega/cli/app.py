@@ -1,0 +1,143 @@
+"""The verbs that a person types, with an example each, and the exit code of every ending.
+
+    0 all steps asked for are committed, or there were none to do        6 the loss or a gradient is not finite
+    1 a fault of raymega                                                75 preempted or drained, resumable
+    2 usage or config    4 the cluster cannot satisfy it               130 Ctrl-C
+    3 data               5 state or checkpoint                         143 SIGTERM without a complete save
+
+Every verb imports what it needs when it is called, so that help and shell completion load neither torch nor ray.
+"""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from raymega.errors import ConfigError, RaymegaError
+
+Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")]
+
+
+def _group(help_text: str) -> typer.Typer:
+    return typer.Typer(help=help_text, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+app = _group("Train large language models in 3D parallel on Ray, on clusters that lose machines.")
+config_app = _group("What a config may say.")
+ckpt_app = _group("Look at checkpoints.")
+app.add_typer(config_app, name="config")
+app.add_typer(ckpt_app, name="ckpt")
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
+    sets: Sets = [],  # noqa: B006  typer reads it as the default and copies it
+    resume: Annotated[str, typer.Option(metavar="auto|STEP|none", help="Which checkpoint to go on from.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the config, start nothing.")
+    ] = False,
+) -> None:
+    """Train, or go on training, what a config says.
+
+    Examples:
+
+      raymega train nano --set training.steps=50
+
+      raymega train run.yaml --set parallelism.data_parallel_size=4 --set training.lr=6e-4
+
+      raymega train runs/quick-otter/config.yaml --resume 200
+    """
+    from raymega.cli.reading import config_of, resume_of
+
+    read, start = config_of(config, overrides=tuple(sets)), resume_of(resume)
+    if dry_run:
+        from raymega.cli.dry_run import dry_run_text
+
+        typer.echo(dry_run_text(read))
+        return
+    from raymega.driver.train import train as train_here
+
+    raise typer.Exit(train_here(read, resume=start))
+
+
+@app.command()
+def status(run: Run, as_json: Json = False) -> None:
+    """Say where a run stands and why, from its directory.
+
+    Example: raymega status quick-otter
+    """
+    from raymega.cli.reading import run_directory
+    from raymega.cli.run_status import status_of
+
+    found = status_of(run_directory(run))
+    typer.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: is everything there that a run needs?
+
+    Example: raymega doctor
+    """
+    from raymega.cli.doctor import findings
+
+    found = findings()
+    if as_json:
+        typer.echo(json.dumps([finding.to_json() for finding in found]))
+    else:
+        typer.echo("\n".join(str(finding) for finding in found))
+    raise typer.Exit(4 if any(finding.standing == "missing" for finding in found) else 0)
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the JSON schema of a config, for editors and other programs.
+
+    Example: raymega config schema > raymega.schema.json
+    """
+    from raymega.config.load import schema
+
+    typer.echo(json.dumps(schema(), indent=2))
+
+
+@ckpt_app.command("ls")
+def ckpt_ls(run: Run, as_json: Json = False) -> None:
+    """List the checkpoints of a run, or of a directory or s3:// prefix of checkpoints.
+
+    Example: raymega ckpt ls quick-otter
+    """
+    from raymega.checkpoint.verify import list_checkpoints
+    from raymega.cli.ckpt_table import data, table
+    from raymega.cli.reading import checkpoints_uri
+
+    rows = list_checkpoints(checkpoints_uri(run))
+    typer.echo(json.dumps(data(rows)) if as_json else table(rows))
+
+
+@ckpt_app.command("verify")
+def ckpt_verify(run: Run, as_json: Json = False) -> None:
+    """Read every byte of a run's checkpoints and compare the checksums; exit code 5 if one is damaged.
+
+    Example: raymega ckpt verify runs/quick-otter/checkpoints/step-200
+    """
+    from raymega.checkpoint.verify import verify
+    from raymega.cli.ckpt_table import data, table
+    from raymega.cli.reading import checkpoints_uri
+
+    report = verify(checkpoints_uri(run))
+    typer.echo(json.dumps(data(report.rows)) if as_json else table(report.rows))
+    raise typer.Exit(0 if report.ok else 5)
+
+
+def main() -> None:
+    """Run the command line; ends the process with the exit code of what happened."""
+    try:
+        app(prog_name="raymega")
+    except RaymegaError as error:
+        kind = "config" if isinstance(error, ConfigError) else type(error).__name__
+        typer.echo(f"raymega: {kind}: {error}", err=True)
+        sys.exit(error.exit_code)

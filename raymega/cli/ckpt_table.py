@@ -1,0 +1,24 @@
+"""Checkpoints as a table for people, and as data for programs."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from raymega.checkpoint.verify import CheckpointRow
+
+
+def table(rows: Iterable[CheckpointRow]) -> str:
+    """One line a checkpoint, and one for each of its faults."""
+    lines: list[str] = []
+    for row in rows:
+        step = f"step-{row.step}" if row.step is not None else row.place
+        samples = f"{row.samples:,} samples" if row.samples is not None else ""
+        size = f"{row.size_bytes / 1e6:,.1f} MB" if row.size_bytes is not None else ""
+        lines.append(f"{step:<14}{row.standing:<13}{samples:>20}{size:>14}".rstrip())
+        lines.extend(f"    {fault}" for fault in row.faults)
+    return "\n".join(lines) or "no checkpoints"
+
+
+def data(rows: Iterable[CheckpointRow]) -> list[dict[str, Any]]:
+    """One object a checkpoint."""
+    return [asdict(row) for row in rows]

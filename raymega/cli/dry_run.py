@@ -1,0 +1,30 @@
+"""What `raymega train --dry-run` prints: the config as it would run, and what it adds up to."""
+
+from raymega.config.load import to_yaml
+from raymega.config.resolve import resolve
+from raymega.config.schema import Config
+from raymega.data.tokenizer import load_tokenizer
+from raymega.model_shape import parameter_count, state_bytes, token_flops
+
+
+def dry_run_text(config: Config) -> str:
+    """The resolved config as YAML, with its sums as comments.
+
+    Raises: DataError or ConfigError where the tokenizer cannot be had or does not fit.
+    """
+    vocab_size = load_tokenizer(config.data.tokenizer).vocab_size
+    resolved = resolve(
+        config, vocab_size=vocab_size, name=config.run.name or "drawn-at-start", seed=config.run.seed or 0
+    )
+    axes, training, seq_len = resolved.parallelism, resolved.training, resolved.data.seq_len
+    parameters = parameter_count(resolved.model, seq_len=seq_len).total
+    state = state_bytes(parameters, optimizer=training.optimizer)
+    flops = token_flops(resolved.model, seq_len=seq_len).total * training.batch_size * seq_len
+    mesh = (axes.data_parallel_size, axes.tensor_model_parallel_size, axes.pipeline_model_parallel_size)
+    return (
+        f"{to_yaml(resolved)}"
+        f"# mesh: dp={mesh[0]} tp={mesh[1]} pp={mesh[2]}\n"
+        f"# parameters: {parameters:,}; weights, gradients and moments of a replica: {state / 1e9:,.2f} GB\n"
+        f"# a step: {training.batch_size // training.micro_batch_size} micro-batches, "
+        f"{training.batch_size * seq_len:,} tokens, {flops / 1e12:,.2f} TFLOP"
+    )

@@ -1,0 +1,72 @@
+"""What the words on the command line stand for: a config's text, a step to resume at, a run's directory."""
+
+from pathlib import Path
+
+from raymega.config.fault import nearest
+from raymega.config.load import load
+from raymega.config.presets import preset_names, preset_text
+from raymega.config.schema import Config
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError, StateError
+
+RUNS = Path("runs")
+Resume = int | str
+"""A step, `auto` or `none`."""
+
+
+def config_of(word: str, *, overrides: tuple[str, ...]) -> Config:
+    """The config that a file or a preset says, with `--set` laid over it.
+
+    Raises: ConfigError if there is neither, it cannot be read, or it is faulty.
+    """
+    if word in preset_names() and not Path(word).exists():
+        return load(preset_text(word), source=f"preset {word}", overrides=overrides)
+    return load(_text_of(Path(word)), source=word, overrides=overrides)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        near = nearest(str(file), preset_names())
+        hint = f"Did you mean the preset {near}?" if near else f"Presets are {', '.join(preset_names())}."
+        raise ConfigError(f"{file} is neither a file nor a preset. {hint}") from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{file} is a directory; a config is a file. Did you mean {file / 'config.yaml'}?") from error
+    except PermissionError as error:
+        raise ConfigError(f"{file} may not be read by this user. Give read permission to it.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file} is not UTF-8 text: {error.reason} at byte {error.start}. Save it as UTF-8."
+        ) from error
+
+
+def resume_of(word: str) -> Resume:
+    """Read `--resume`. Raises: ConfigError if it is no step, `auto` or `none`."""
+    if word in ("auto", "none"):
+        return word
+    if word.isascii() and word.isdigit():
+        return int(word)
+    near = nearest(word, ("auto", "none"))
+    raise ConfigError(
+        f"--resume: {word} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
+    )
+
+
+def run_directory(word: str) -> RunDirectory:
+    """The directory of the run that has this name below ./runs, or this path. Raises: StateError if there is none."""
+    for path in (Path(word), RUNS / word):
+        if (path / "config.yaml").is_file():
+            return RunDirectory(path=path.resolve())
+    known = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
+    near = nearest(Path(word).name, known)
+    hint = f"Did you mean {near}?" if near else f"Runs here: {', '.join(known[:10]) or 'none'}."
+    raise StateError(f"{word} is no run: neither {word} nor {RUNS / word} has a config.yaml. {hint}")
+
+
+def checkpoints_uri(word: str) -> str:
+    """Where the checkpoints of a run lie; a URI or a directory that is no run stands for itself."""
+    if "://" in word or (Path(word).is_dir() and not (Path(word) / "config.yaml").is_file()):
+        return word
+    run = run_directory(word)
+    return run.read_config().checkpoint.path or str(run.checkpoints)

@@ -1,0 +1,86 @@
+"""Where a run stands, from its directory alone: it need not be alive, nor on this machine.
+
+quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
+2,311 tokens/s  491,520 tokens
+last: w2 is lost: its process ended; going on from step 100 with 2 devices
+"""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from raymega.driver.json_lines import read_lines
+from raymega.driver.lock import read_owner
+from raymega.driver.run_dir import RunDirectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """What is known of a run; `None` where nothing was written yet.
+
+    Args:
+        standing: the state of its controller while that is alive; else ended (it said so) or lost (it did not).
+        exit_code: of a run that ended.
+        reason: of the last decision.
+        since_s: seconds since the last line that the run wrote.
+    """
+
+    name: str
+    directory: str
+    standing: str
+    step: int
+    steps: int
+    loss: float | None
+    val_loss: float | None
+    tokens_per_s: float | None
+    tokens_total: int
+    mesh: str | None
+    generation: int | None
+    exit_code: int | None
+    reason: str
+    since_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        loss = "" if self.loss is None else f"  loss {self.loss:.4f}"
+        value = "" if self.val_loss is None else f"  val_loss {self.val_loss:.4f}"
+        code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
+        place = f"  generation {self.generation}  {self.mesh}" if self.mesh else ""
+        lines = [f"{self.name}  {self.standing}{code}  step {self.step} of {self.steps}{loss}{value}{place}"]
+        if self.tokens_per_s is not None and self.since_s is not None:
+            lines.append(
+                f"{self.tokens_per_s:,.0f} tokens/s  {self.tokens_total:,} tokens  last line {self.since_s:,.0f} s ago"
+            )
+        return "\n".join([*lines, *([f"last: {self.reason}"] if self.reason else []), self.directory])
+
+
+def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
+    """Read where a run stands. Raises: StateError for a directory that is no run's, or a file that is torn."""
+    now = time.time() if now is None else now
+    config, owner = run.read_config(), read_owner(run.lock)
+    events, steps = list(read_lines(run.events)), list(read_lines(run.metrics))
+    event, last = (events or [{}])[-1], (steps or [{}])[-1]
+    ended = event.get("event") == "RunEnded"
+    alive = owner is not None and not owner.is_gone(now)
+    standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
+    values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
+    newest = max((line["t"] for line in (event, last) if "t" in line), default=None)
+    return RunStatus(
+        name=config.run.name or run.path.name,
+        directory=str(run.path),
+        standing=standing,
+        step=last.get("step", 0),
+        steps=config.training.steps,
+        loss=last.get("loss"),
+        val_loss=values[-1] if values else None,
+        tokens_per_s=last.get("tokens_per_s"),
+        tokens_total=last.get("tokens_total", 0),
+        mesh=last.get("mesh"),
+        generation=last.get("generation", event.get("generation")),
+        exit_code=event["exit_code"] if ended else None,
+        reason=str(event.get("reason", "")),
+        since_s=None if newest is None else now - newest,
+    )

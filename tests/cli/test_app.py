@@ -1,0 +1,98 @@
+"""Usage, help and exit codes of the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from raymega.cli.app import app
+from raymega.errors import ClusterError, ConfigError, DataError, NonFiniteError, RaymegaBug, RaymegaError, StateError
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        deeper = getattr(command, "commands", None)
+        yield from commands(command, (*path, name)) if deeper else [((*path, name), command)]
+
+
+def test_every_verb_has_an_example_that_names_it():
+    for path, command in commands(typer.main.get_command(app)):
+        assert f"raymega {' '.join(path)}" in (command.help or ""), path
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["trian"], "Did you mean 'train'?"),
+        (["ckpt", "verfy"], "Did you mean 'verify'?"),
+        (["train", "--resum", "auto"], "--resume"),
+        (["train", "nanoo"], "Did you mean the preset nano?"),
+        (["train", "--resume", "atuo"], "Did you mean auto?"),
+        (["train", "--set", "model.hidden_sice=3"], "Did you mean hidden_size"),
+        (["train", "--set", "training.lr"], "this is no assignment"),
+    ],
+)
+def test_what_is_mistyped_is_refused_with_the_nearest(raymega, words: list[str], hint: str):
+    ended = raymega(*words)
+    assert (ended.code, hint in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "neither a file nor a preset"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.write_bytes(b"a: \xff"), "not UTF-8 text"),
+        (
+            lambda path: path.write_text("model: {hidden_size: 5, hidden_size: 6}"),
+            "run.yaml:1: model.hidden_size: the key",
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_refused(raymega, make, words: str):
+    make(Path("run.yaml"))
+    ended = raymega("train", "run.yaml")
+    assert (ended.code, words in ended.err) == (2, True), ended.err
+
+
+def test_a_dry_run_prints_the_config_as_it_would_run_and_starts_nothing(raymega):
+    ended = raymega("train", "nano", "--dry-run", "--set", "training.steps=7")
+    assert ended.code == 0
+    assert "steps: 7\n" in ended.out
+    assert "vocab_size: 2048\n" in ended.out
+    assert "# mesh: dp=2 tp=1 pp=2\n" in ended.out
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(ConfigError, 2), (DataError, 3), (ClusterError, 4), (StateError, 5), (NonFiniteError, 6), (RaymegaBug, 1)],
+)
+def test_an_error_ends_with_the_exit_code_of_whose_fault_it_is(
+    raymega, monkeypatch, kind: type[RaymegaError], code: int
+):
+    def fail(word: str) -> None:
+        raise kind("what, rule, way out")
+
+    monkeypatch.setattr("raymega.cli.reading.run_directory", fail)
+    ended = raymega("status", "demo")
+    assert (ended.code, "what, rule, way out" in ended.err) == (code, True)
+
+
+def test_the_schema_is_printed_as_json(raymega):
+    assert "model" in json.loads(raymega("config", "schema").out)["properties"]
+
+
+def test_the_doctor_finds_everything_here(raymega):
+    ended = raymega("doctor", "--json")
+    standings = {finding["subject"]: finding["standing"] for finding in json.loads(ended.out)}
+    assert (ended.code, standings["torch"], standings["ray"]) == (0, "ok", "ok")
+
+
+def test_the_doctor_names_what_is_missing(raymega, monkeypatch):
+    monkeypatch.setattr("raymega.cli.doctor.PACKAGES", ("no_such_package",))
+    ended = raymega("doctor")
+    assert ended.code == 4
+    assert "missing  no_such_package" in ended.out
+    assert "pip install -c constraints.txt" in ended.out

@@ -1,0 +1,83 @@
+"""What is said of a run from its directory alone."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from raymega.config.load import load, to_yaml
+from raymega.driver.lock import RunLock
+
+STEP = {"step": 3, "loss": 6.5, "tokens_per_s": 1234.5, "tokens_total": 900, "mesh": "dp=2 tp=1 pp=2", "generation": 7}
+
+
+@pytest.fixture
+def demo(tmp_path) -> Path:
+    """A run directory with three steps, as it lies there while nobody writes to it."""
+    run = tmp_path / "runs" / "demo"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(to_yaml(load("run: {name: demo}\ntraining: {steps: 9}", source="x")))
+    lines = [{**STEP, "t": time.time() - 5}, {**STEP, "t": time.time(), "step": 4, "val_loss": 6.25}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5')
+    return run
+
+
+def happen(run: Path, **event: object) -> None:
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"t": time.time(), "generation": 7, "reason": "w2 is lost", **event}) + "\n")
+
+
+def status(raymega, word: str) -> dict[str, object]:
+    return json.loads(raymega("status", word, "--json").out)
+
+
+def test_a_run_that_said_how_it_ended_has_ended(raymega, demo):
+    happen(demo, event="RunEnded", state="Failed", exit_code=6)
+    found = status(raymega, "demo")
+    assert (found["standing"], found["exit_code"], found["step"], found["steps"]) == ("ended", 6, 4, 9)
+    assert (found["loss"], found["val_loss"], found["reason"]) == (6.5, 6.25, "w2 is lost")
+
+
+def test_a_run_whose_writer_is_gone_without_a_word_is_lost(raymega, demo):
+    happen(demo, event="WorkersReady", state="Training")
+    assert (status(raymega, "demo")["standing"], status(raymega, "demo")["exit_code"]) == ("lost", None)
+
+
+def test_a_run_whose_writer_lives_stands_where_its_controller_stands(raymega, demo):
+    happen(demo, event="WorkersReady", state="Training")
+    lock = RunLock.acquire(demo / "LOCK", controller="raymega:demo")
+    try:
+        assert status(raymega, str(demo))["standing"] == "training"
+    finally:
+        lock.release()
+
+
+def test_status_is_a_few_lines_for_people(raymega, demo):
+    happen(demo, event="RunEnded", state="Finished", exit_code=0)
+    first, speed, reason, place = raymega("status", "demo").out.splitlines()
+    assert first == (
+        "demo  ended with exit code 0  step 4 of 9  loss 6.5000  val_loss 6.2500  generation 7  dp=2 tp=1 pp=2"
+    )
+    assert speed.startswith("1,234 tokens/s  900 tokens  last line ")
+    assert (reason, place) == ("last: w2 is lost", str(demo))
+
+
+def test_a_run_that_has_no_step_yet_can_be_asked(raymega, demo):
+    (demo / "metrics.jsonl").unlink()
+    assert status(raymega, "demo")["step"] == 0
+    assert raymega("status", "demo").out.startswith("demo  lost  step 0 of 9\n")
+
+
+def test_an_unknown_run_is_refused_with_the_nearest(raymega, demo):
+    ended = raymega("status", "dmo")
+    assert ended.code == 5
+    assert "Did you mean demo?" in ended.err
+
+
+def test_checkpoints_are_listed_with_what_is_wrong_with_them(raymega, demo):
+    os.makedirs(demo / "checkpoints" / "step-3")
+    assert raymega("ckpt", "ls", "demo").out.splitlines()[0].split() == ["step-3", "unpublished"]
+    assert json.loads(raymega("ckpt", "ls", "demo", "--json").out)[0]["step"] == 3
+    assert raymega("ckpt", "verify", str(demo / "checkpoints")).code == 5
