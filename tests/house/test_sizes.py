@@ -26,7 +26,7 @@ def swallows(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ExceptHandler):
             caught = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)} if node.type else BROAD
-            if caught & BROAD:
+            if caught & BROAD and not isinstance(node.body[-1], ast.Raise):
                 yield f"line {node.lineno} catches everything"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hasattr":
             yield f"line {node.lineno} asks hasattr"
@@ -50,3 +50,7 @@ def test_the_package_keeps_the_rule(rule):
 )
 def test_this_guard_can_fail(rule, text: str):
     assert list(rule(text))
+
+
+def test_what_is_raised_again_is_not_swallowed():
+    assert not list(swallows("try:\n    f()\nexcept BaseException as error:\n    tell(error)\n    raise\n"))
