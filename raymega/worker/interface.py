@@ -5,7 +5,7 @@ No call of a step waits for the controller (DESIGN.md section 4).
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class StepReport:
     step_s: float
     t: float  # unix time of the commit
     seconds: dict[str, float] = field(default_factory=dict)
-    """Of the reporting worker: compute, wait_batch, wait_peer, reduce, decide, apply, snapshot; they add up to step_s."""
+    """Of the reporting worker: compute, wait_batch, wait_peer, reduce, decide, apply, snapshot; together step_s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalReport:
+    """The validation loss, in nats per trained token of the split."""
+
     after_step: int
     generation: int
     loss: float
@@ -124,6 +126,8 @@ class ShardsSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed:
+    """This worker could not write its part; the reason names worker, place and cause."""
+
     step: int
     generation: int
     reason: str
@@ -163,19 +167,26 @@ class Pulse:
     device_bytes: int
 
 
-class WorkerApi:
+class WorkerApi(Protocol):
     """The calls of a worker (worker.worker.Worker, or the Ray actor round it). All return at once but `pulse`.
 
     start(assignment)                  leave any older generation, build groups, load, then run as far as granted
     feed(generation, batches)          put batches; idempotent, keyed (split, step, micro-batch)
     grant(generation, until_step, save_at)  leave to run until `until_step` steps are committed, with a snapshot
                                        after those in `save_at` (a tuple); an older generation's has no effect
-    pulse(since, wait_s)               renew the lease; answer when there is a report newer than `since`, or after wait_s
+    pulse(since, wait_s)               answer when there is a report newer than `since`, or after wait_s seconds
     abort(generation)                  leave this and every older generation: its groups break from another thread
     stop()                             end the worker's threads; the process may then be ended
 
     The training thread evaluates after every `training.eval_every` committed steps, and after the last of them.
     """
+
+    def start(self, assignment: Assignment) -> None: ...
+    def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None: ...
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None: ...
+    def pulse(self, since: int, wait_s: float) -> Pulse: ...
+    def abort(self, generation: int) -> object: ...
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
