@@ -1,0 +1,147 @@
+"""The Ray actor round a worker: it carries calls in and reports out, and decides nothing.
+
+    orders    build, start, feed, grant      one thread: they take effect in the order they were sent
+    pulse     pulse                          waits inside the worker for news; its own thread
+    control   beat, abort, stop              answered while the worker trains, imports or waits
+
+The worker trains in a thread of its own. A second thread keeps the orphan lease: a process that has heard nothing
+from its controller for `orphan_lease_s` ends itself, whatever it computes and whether or not its node's Ray still
+lives. A process that was stopped and is woken late finds its lease lapsed and ends before it acts.
+"""
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ray
+
+from raymega.plan.plan import WorkerId
+from raymega.worker.interface import Assignment, Pulse, StepBatch, WorkerApi, WorkerSettings
+
+EXIT_ORPHANED = 86  # seen in Ray's own records of the process
+BIRTH_GRACE_S = 60.0  # an orphan lease is at least so long until the first call has come
+
+
+def actor_name(*, run: str, worker: WorkerId) -> str:
+    """The name of a worker's actor, in namespace `raymega`."""
+    return f"raymega:{run}:{worker}"
+
+
+class OrphanLease:
+    """Ends this process when `renew` was not called for `limit_s`."""
+
+    def __init__(self, *, limit_s: float, end: Callable[[int], None] = os._exit) -> None:
+        self._limit_s = limit_s
+        self._end = end
+        self._lapses_at = time.monotonic() + max(limit_s, BIRTH_GRACE_S)
+
+    def renew(self) -> None:
+        """Start the lease anew, unless it has lapsed already: then end."""
+        self.check()
+        self._lapses_at = time.monotonic() + self._limit_s
+
+    def check(self) -> float:
+        """Seconds left; ends the process when there are none."""
+        left_s = self._lapses_at - time.monotonic()
+        if left_s <= 0:
+            print("no word from the controller: this worker ends itself", file=sys.stderr, flush=True)
+            self._end(EXIT_ORPHANED)
+        return left_s
+
+    def watch(self) -> None:
+        """Check for ever, from a thread of its own."""
+        while True:
+            time.sleep(min(max(self.check(), 0.01), 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """Where a worker came to life."""
+
+    worker: WorkerId
+    node: str
+    pid: int
+
+
+class WorkerActor:
+    """One worker in a process of its own.
+
+    Args:
+        settings: what the worker knows from birth.
+        factory: `module:callable` that makes the worker from `settings`.
+        threads: threads of each numeric library.
+        orphan_lease_s: silence of the controller after which the process ends.
+    """
+
+    def __init__(self, settings: WorkerSettings, *, factory: str, threads: int, orphan_lease_s: float) -> None:
+        self._lease = OrphanLease(limit_s=orphan_lease_s)
+        threading.Thread(target=self._lease.watch, name="orphan-lease", daemon=True).start()
+        if settings.log_file is not None:
+            _write_output_to(settings.log_file)
+        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the library loads, in `build`
+            os.environ[variable] = str(threads)
+        self._settings = settings
+        self._factory = factory
+        self._worker: WorkerApi
+
+    @ray.method(concurrency_group="orders")
+    def build(self) -> Birth:
+        """Load the libraries and make the worker: the seconds of a start."""
+        module, _, name = self._factory.partition(":")
+        self._worker = getattr(importlib.import_module(module), name)(self._settings)
+        node = ray.get_runtime_context().get_node_id()
+        return Birth(worker=self._settings.worker, node=node, pid=os.getpid())
+
+    @ray.method(concurrency_group="orders")
+    def start(self, assignment: Assignment) -> None:
+        self._lease.renew()
+        self._worker.start(assignment)
+
+    @ray.method(concurrency_group="orders")
+    def feed(self, generation: int, batches: "tuple[StepBatch | ray.ObjectRef, ...]") -> None:
+        """Large batches come as references, so that only this queue waits until they are here."""
+        self._lease.renew()
+        self._worker.feed(generation, tuple(ray.get(b) if isinstance(b, ray.ObjectRef) else b for b in batches))
+
+    @ray.method(concurrency_group="orders")
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
+        self._lease.renew()
+        self._worker.grant(generation, until_step, save_at)
+
+    @ray.method(concurrency_group="pulse")
+    def pulse(self, since: int, wait_s: float) -> Pulse:
+        self._lease.renew()
+        return self._worker.pulse(since, wait_s)
+
+    @ray.method(concurrency_group="control")
+    def beat(self) -> None:
+        """Renew the lease, nothing else: before the worker is built, and to ask whether the process lives."""
+        self._lease.renew()
+
+    @ray.method(concurrency_group="control")
+    def abort(self, generation: int) -> None:
+        self._lease.renew()
+        self._worker.abort(generation)
+
+    @ray.method(concurrency_group="control")
+    def stop(self) -> None:
+        self._lease.renew()
+        self._worker.stop()
+
+
+# No restarts: a worker that died is another worker afterwards.
+RemoteWorker = ray.remote(
+    concurrency_groups={"orders": 1, "pulse": 1, "control": 2}, max_restarts=0, max_task_retries=0
+)(WorkerActor)
+
+
+def _write_output_to(file: str) -> None:
+    """Send all this process prints to `file`, what its libraries print included."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
