@@ -1,0 +1,154 @@
+"""Where Ray comes from: the cluster that is there, or a local one that this process starts and ends.
+
+    Ray already initialised here    used as it is
+    RAY_ADDRESS is set              that cluster; the package travels along where it has other hosts
+    neither                         a local Ray, with as many logical CPUs as the plan needs
+
+A local Ray lives in a directory of its own and shares its client's fate: it ends with the session, and when the
+client is killed, `driver.reaper` ends what is left and removes the directory. It takes a token of its own, since Ray
+listens on the machine's address, and writes nothing into the home directory.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+import raymega
+from raymega.driver import reaper
+from raymega.driver.ray_private import apply_auth_mode
+from raymega.errors import ClusterError
+
+NAMESPACE = "raymega"
+PREFIX = "raymega-"
+LOCK_NAME = "owner.lock"
+LONGEST_TEMP = 40  # characters: Ray's socket paths add about 60, and 107 is the most that a socket may have
+SWEEP_AGE_S = 60.0
+REAPER_LIMIT_S = 20.0
+SMALLEST_STORE_BYTES = 128 * 2**20
+LARGEST_STORE_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySession:
+    """A connection to Ray. `start_s`: seconds it took to get it."""
+
+    owned: bool
+    start_s: float
+
+
+@contextmanager
+def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RaySession]:
+    """Connect to Ray for the time of the block, and end exactly what was started for it.
+
+    Args:
+        cpus: logical CPUs of a local Ray.
+        leftovers: files to be removed with a local Ray when this process is killed.
+    """
+    began = time.monotonic()
+    if ray.is_initialized():
+        yield RaySession(owned=False, start_s=0.0)
+    elif os.environ.get("RAY_ADDRESS", "local") != "local":
+        _connect()
+        yield RaySession(owned=False, start_s=time.monotonic() - began)
+        ray.shutdown()
+    else:
+        with _local_ray(cpus=cpus, leftovers=leftovers):
+            yield RaySession(owned=True, start_s=time.monotonic() - began)
+
+
+def _connect() -> None:
+    """Connect to the cluster of RAY_ADDRESS; hand it the package where it has hosts other than this one."""
+    try:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    except ConnectionError as error:
+        raise ClusterError(
+            f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}. "
+            "Start that cluster, or unset RAY_ADDRESS to have a local Ray started."
+        ) from error
+    hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    if hosts - {socket.gethostname()}:
+        ray.shutdown()
+        package = str(Path(raymega.__file__).parent)
+        ray.init(
+            namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env={"py_modules": [package]}
+        )
+
+
+@contextmanager
+def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[None]:
+    root = _temp_root()
+    _sweep(root)
+    home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
+    mark = secrets.token_hex(16)
+    with open(home / LOCK_NAME, "w") as lock:  # held by the reaper too, as long as it lives
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", reaper.__file__, mark, str(home), *map(str, leftovers)],
+            stdin=subprocess.PIPE,
+            pass_fds=(lock.fileno(),),
+            start_new_session=True,
+        )
+    try:
+        _start(home, mark=mark, cpus=cpus)
+        yield
+    finally:
+        ray.shutdown()
+        watcher.communicate(timeout=REAPER_LIMIT_S)
+    if watcher.returncode:
+        raise ClusterError(f"processes of the local Ray in {home} do not end; see `ps` for RAYMEGA_OWNER={mark}")
+
+
+def _start(home: Path, *, mark: str, cpus: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # stays: Ray reads it once in a process
+    apply_auth_mode()
+    os.environ[reaper.MARK_VARIABLE] = mark
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=_store_bytes(),
+            _temp_dir=str(home),
+        )
+    finally:
+        del os.environ[reaper.MARK_VARIABLE]
+
+
+def _temp_root() -> Path:
+    """The place for temporary files, unless its name is too long for Ray's sockets."""
+    chosen = tempfile.gettempdir()
+    return Path(chosen if len(chosen) <= LONGEST_TEMP else "/tmp")
+
+
+def _store_bytes() -> int:
+    """Room for objects: pages are taken as they are used, so this is a bound rather than a size."""
+    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else SMALLEST_STORE_BYTES
+    return max(SMALLEST_STORE_BYTES, min(LARGEST_STORE_BYTES, free // 2))
+
+
+def _sweep(root: Path) -> None:
+    """Remove directories of local Rays whose client and reaper are both gone."""
+    for home in root.glob(f"{PREFIX}*"):
+        with suppress(OSError), open(home / LOCK_NAME) as lock:  # no lock, or held: not ours to remove
+            if time.time() - os.fstat(lock.fileno()).st_mtime < SWEEP_AGE_S:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""Ends what a client leaves of the Ray it started, however the client ended; runs as a program of its own.
+
+    client --- pipe ---> reaper      the pipe closes when the client ends or dies, by whatever signal
+                           |
+                           kill every process that carries the client's mark, then remove the client's paths
+
+Every process of that Ray inherits the mark in its environment, so that nothing is found by name: nobody else's Ray
+is touched. The reaper has a session of its own, so that a Ctrl-C on the terminal does not reach it.
+
+    python reaper.py MARK PATH...        with the pipe as standard input
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+MARK_VARIABLE = "RAYMEGA_OWNER"
+LIMIT_S = 15.0
+
+
+def marked(mark: str) -> list[int]:
+    """Processes whose environment carries `mark`, ourselves excepted."""
+    wanted, found = f"{MARK_VARIABLE}={mark}".encode(), []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+            if wanted in (entry / "environ").read_bytes().split(b"\0") and not _is_dead(entry):
+                found.append(int(entry.name))
+    return found
+
+
+def _is_dead(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+
+
+def end(mark: str) -> list[int]:
+    """Kill all that carry `mark` until none is left; what still lives after the limit is returned."""
+    until = time.monotonic() + LIMIT_S
+    while (left := marked(mark)) and time.monotonic() < until:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
+    return left
+
+
+def remove(paths: list[str]) -> None:
+    """Remove files and directories; those that are gone already are left alone."""
+    for path in map(Path, paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def main(mark: str, *paths: str) -> int:
+    """Wait for the end of the client, then clean up."""
+    sys.stdin.buffer.read()
+    left = end(mark)
+    remove(list(paths))
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
