@@ -1,0 +1,250 @@
+"""The controller of a run: the brain's loop in a thread, and what people and faces ask of it.
+
+    Launch --> Controller.start     journal, sinks, hands; the loop begins
+               Controller.news      turns since n, and the end once there is one; renews the owner's lease
+               Controller.stop      a stop is asked for
+               Controller.leave     after the end: this process goes
+
+It runs in an actor of its own, `raymega:NAME`, or in the process that made it. A foreground run has an owner: when
+its news are not asked for any more, the run ends cleanly, and then the actor ends itself.
+"""
+
+import importlib
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from raymega.config.schema import Config
+from raymega.control.decision import Brain
+from raymega.control.events import StopAsked
+from raymega.control.loop import Turn, Watcher, run
+from raymega.control.policy import Rules
+from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
+from raymega.driver.events_sink import EventsSink
+from raymega.driver.feeder import Sources
+from raymega.driver.journal import Journal
+from raymega.driver.lock import RunLock
+from raymega.driver.metrics_sink import MetricsSink
+from raymega.driver.node_watch import Device
+from raymega.driver.publishing import Imprint, Publisher
+from raymega.driver.ray_runtime import Place, RayRuntime
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.worker_group import end_leftovers
+from raymega.errors import RaymegaBug, RaymegaError
+from raymega.plan.planner import PlanChoice, plan_for
+
+OWNER_LEASE_S = 5.0
+GONE_GRACE_S = 20.0  # for a save after the owner is gone
+LEAVE_LIMIT_S = 30.0  # after the end, an actor whose owner does not ask any more waits so long for somebody else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """All a controller needs to know.
+
+    Args:
+        config: as resolved.
+        sources: `module:callable` that makes the `Sources` from the config.
+        factory: `module:callable` that makes a worker.
+        checkpoint: what the run goes on from.
+        owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
+    """
+
+    config: Config
+    run_dir: RunDirectory
+    checkpoint_dir: str
+    device: Device
+    imprint: Imprint
+    sources: str
+    factory: str
+    eval_batches: int = 0
+    checkpoint: Checkpoint | None = None
+    owner_lease_s: float | None = OWNER_LEASE_S
+    start_limit_s: float = 120.0
+
+    @property
+    def name(self) -> str:
+        assert self.config.run.name is not None, "a resolved config has a name"
+        return self.config.run.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended. `details`: a traceback, where there is one."""
+
+    exit_code: int
+    reason: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What has happened since the owner last asked."""
+
+    turns: tuple[Turn, ...]
+    ended: Ended | None
+
+
+@dataclass(slots=True)
+class _Told:
+    """The turns that are not read yet; a watcher of the loop."""
+
+    turns: list[Turn] = field(default_factory=list)
+    ended: Ended | None = None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def saw(self, turn: Turn) -> None:
+        with self.changed:
+            self.turns.append(turn)
+            self.changed.notify_all()
+
+    def end(self, ended: Ended) -> None:
+        with self.changed:
+            self.ended = ended
+            self.changed.notify_all()
+
+    def since(self, seq: int, *, wait_s: float) -> News:
+        with self.changed:
+            self.turns = [turn for turn in self.turns if turn.seq > seq]
+            self.changed.wait_for(lambda: bool(self.turns) or self.ended is not None, timeout=wait_s)
+            return News(turns=tuple(self.turns), ended=self.ended)
+
+
+class Controller:
+    """One run, from its first worker to the last."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._told = _Told()
+        self._runtime: RayRuntime | None = None
+        self._asked_at = time.monotonic()
+        self._has_left = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in threads. Raises: ConfigError if another run is alive in the directory."""
+        launch = self._launch
+        self._lock = RunLock.acquire(launch.run_dir.lock, controller=f"raymega:{launch.name}")
+        end_leftovers(launch.name)
+        threading.Thread(target=self._live, name="controller", daemon=True).start()
+        if launch.owner_lease_s is not None:
+            threading.Thread(target=self._mind_owner, args=(launch.owner_lease_s,), daemon=True).start()
+
+    def news(self, since: int, wait_s: float) -> News:
+        """Turns after number `since`, as soon as there are any; renews the owner's lease."""
+        self._asked_at = time.monotonic()
+        news = self._told.since(since, wait_s=wait_s)
+        self._asked_at = time.monotonic()
+        return news
+
+    def stop(self, by: StopBy, grace_s: float | None) -> None:
+        """Ask the run to end; a second time at once."""
+        if self._runtime is not None:
+            self._runtime.tell(StopAsked(by=by, grace_s=grace_s))
+
+    def wait(self) -> Ended:
+        """Block until the run is over and nothing of it is left but this controller."""
+        while self._told.ended is None:
+            self._told.since(0, wait_s=1.0)
+        return self._told.ended
+
+    def _live(self) -> None:
+        try:
+            over = self._run()
+            ended = Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over))
+        except RaymegaError as error:
+            ended = Ended(exit_code=error.exit_code, reason=str(error), details=traceback.format_exc())
+        except BaseException as error:
+            self._told.end(Ended(exit_code=RaymegaBug.exit_code, reason=repr(error), details=traceback.format_exc()))
+            raise
+        self._told.end(ended)
+
+    def _run(self) -> Finished | Failed:
+        launch, rules = self._launch, Rules.of(self._launch.config)
+        with ExitStack() as on_end:
+            on_end.callback(self._lock.release)
+            journal = Journal.begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, t=time.time())
+            on_end.callback(journal.close)
+            state = first_state(epoch=journal.epoch, checkpoint=launch.checkpoint)
+            metrics = MetricsSink(launch.run_dir.metrics, step=state.story.committed)
+            on_end.callback(metrics.close)
+            events = EventsSink(launch.run_dir.events)
+            on_end.callback(events.close)
+            self._runtime = _hands(launch)
+            on_end.callback(self._runtime.close)
+            watchers: tuple[Watcher, ...] = (journal, metrics, events, self._told)
+            return run(state, brain=_brain(launch.config, rules), hands=self._runtime, watchers=watchers)
+
+    def _mind_owner(self, lease_s: float) -> None:
+        """End the run when nobody asks for its news, and then this process."""
+        while self._told.ended is None:
+            time.sleep(lease_s / 10)
+            if time.monotonic() - self._asked_at > lease_s:
+                self.stop("client_gone", GONE_GRACE_S)
+                self.wait()
+        while time.monotonic() - self._asked_at < lease_s:
+            time.sleep(lease_s / 10)
+        self._has_left.set()
+
+    def wait_left(self) -> None:
+        """Block until the owner has stopped asking after the end."""
+        self._has_left.wait()
+
+
+class ControllerActor(Controller):
+    """The controller in an actor of its own; it ends its process once the run is over and its owner is gone."""
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._leave, daemon=True).start()
+
+    def _leave(self) -> None:
+        self.wait_left()
+        os._exit(0)
+
+
+RemoteController = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(ControllerActor)
+
+
+def controller_name(run: str) -> str:
+    """The name of a run's controller, in namespace `raymega`."""
+    return f"raymega:{run}"
+
+
+def _brain(config: Config, rules: Rules) -> Brain:
+    def planned(seats: tuple[Seat, ...]) -> PlanChoice:
+        return plan_for(config, workers={seat.worker: seat.node for seat in seats})
+
+    return Brain(rules=rules, plan_for=planned)
+
+
+def _hands(launch: Launch) -> RayRuntime:
+    place = Place(
+        run=launch.name,
+        run_dir=str(launch.run_dir.path),
+        checkpoint_dir=launch.checkpoint_dir,
+        device=launch.device,
+        factory=launch.factory,
+        eval_batches=launch.eval_batches,
+        start_limit_s=launch.start_limit_s,
+    )
+    make: Callable[[Config], Sources] = named(launch.sources)
+    publisher = Publisher(config=launch.config, imprint=launch.imprint, directory=launch.checkpoint_dir)
+    return RayRuntime(launch.config, place=place, sources=make(launch.config), publisher=publisher)
+
+
+def named(path: str) -> Callable[..., Any]:  # Any: whatever the name stands for
+    """The callable that `module:name` means."""
+    module, _, name = path.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _details(over: Finished | Failed) -> str:
+    return over.details if isinstance(over, Failed) else ""

@@ -1,0 +1,212 @@
+"""Sends batches ahead to the workers that need them: the first and the last stage of each replica.
+
+    stream of whole batches, by step          in a thread of its own
+       |  cut into micro-batches, by the plan's routes
+       |  kept until their step is committed, for a plan that changes meanwhile
+       v
+    feed(generation, batches)                 at most a window ahead of what is committed
+
+Only the micro-batches that a worker computes go to it. Those of a step are one value for all shards of a team, and
+for the last stage as for the first; a large one is put into the object store once and travels by reference.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import ray
+
+from raymega.errors import RaymegaError
+from raymega.plan.plan import Plan, WorkerId
+from raymega.worker.interface import MicrobatchRows, Split, StepBatch
+
+WINDOW_BYTES = 64 * 2**20
+SHORTEST_WINDOW, LONGEST_WINDOW = 2, 16  # steps
+INLINE_BYTES = 64 * 2**10  # measured: below it a call with the bytes in it is as fast as one with a reference
+
+
+class Batch(Protocol):
+    """A whole batch, as the data streams give it (`driver.data_stream`)."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def samples(self) -> np.ndarray: ...
+    @property
+    def ids(self) -> np.ndarray: ...
+    @property
+    def mask(self) -> np.ndarray | None: ...
+    @property
+    def trained_tokens(self) -> int: ...
+
+
+class Stream(Protocol):
+    """Batches in order. Abandoned by `close`."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where batches come from: `train(step)` starts at any step; `valid()` gives all of an evaluation, once."""
+
+    train: Callable[[int], Stream]
+    valid: Callable[[], Stream]
+    steps: int
+
+
+Send = Callable[[WorkerId, int, tuple[object, ...]], None]  # worker, generation, batches or references
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """For whom batches are cut now."""
+
+    generation: int
+    plan: Plan
+
+
+class Feeder:
+    """Feeds the newest generation it was told of."""
+
+    def __init__(self, sources: Sources, *, send: Send, failed: Callable[[BaseException], None]) -> None:
+        self._sources, self._send, self._failed = sources, send, failed
+        self._changed = threading.Condition()
+        self._target: _Target | None = None
+        self._next, self._committed, self._window = 0, 0, SHORTEST_WINDOW
+        self._evaluations: list[tuple[_Target, int]] = []
+        self._kept: dict[int, Batch] = {}
+        self._stream: Stream | None = None
+        self._batches: Iterator[Batch] = iter(())
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+        self._thread.start()
+
+    def feed_from(self, step: int, *, generation: int, plan: Plan) -> None:
+        """Send the steps from index `step` on to the workers of `plan`."""
+        with self._changed:
+            self._target = _Target(generation=generation, plan=plan)
+            self._next, self._committed = step, step
+            self._evaluations = [e for e in self._evaluations if e[0].generation == generation]
+            self._changed.notify_all()
+
+    def evaluate(self, after_step: int, *, generation: int, plan: Plan) -> None:
+        """Send the validation split, to be evaluated after `after_step` committed steps."""
+        with self._changed:
+            self._evaluations.append((_Target(generation=generation, plan=plan), after_step))
+            self._changed.notify_all()
+
+    def committed(self, step: int) -> None:
+        """So many steps are committed: their batches are not needed any more."""
+        with self._changed:
+            self._committed = max(self._committed, step)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (work := self._next_work()) is not None:
+                work()
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError, RaymegaError) as error:
+            self._failed(error)
+        finally:
+            if self._stream is not None:
+                self._stream.close()
+
+    def _next_work(self) -> Callable[[], None] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._evaluations or self._may_feed())
+            if self._closed:
+                return None
+            if self._evaluations:
+                target, after_step = self._evaluations.pop(0)
+                return lambda: self._feed_evaluation(target, after_step)
+            assert self._target is not None, "only with a target may be fed"
+            target, step = self._target, self._next
+            self._next += 1
+            return lambda: self._feed_step(target, step)
+
+    def _may_feed(self) -> bool:
+        return self._target is not None and self._next < min(self._sources.steps, self._committed + self._window)
+
+    def _feed_step(self, target: _Target, step: int) -> None:
+        batch = self._kept.get(step)
+        if batch is None:
+            batch = self._kept[step] = self._read(step)
+            self._window = window_steps(batch.ids.nbytes)
+        for old in [kept for kept in self._kept if kept < self._committed]:
+            del self._kept[old]
+        self._deal(target, batch, split="train", after_step=step, last=False)
+
+    def _read(self, step: int) -> Batch:
+        """The batch of `step`: the stream's next one, or the first of a stream that starts there."""
+        batch = next(self._batches, None)
+        if batch is None or batch.step != step:
+            if self._stream is not None:
+                self._stream.close()
+            self._stream = self._sources.train(step)
+            self._batches = iter(self._stream)
+            batch = next(self._batches)
+        assert batch.step == step, "a stream starts where it is told to and goes on without gaps"
+        return batch
+
+    def _feed_evaluation(self, target: _Target, after_step: int) -> None:
+        with closing(self._sources.valid()) as stream:
+            batches = iter(stream)
+            batch = next(batches, None)
+            while batch is not None:
+                following = next(batches, None)
+                self._deal(target, batch, split="valid", after_step=after_step, last=following is None)
+                batch = following
+
+    def _deal(self, target: _Target, batch: Batch, *, split: Split, after_step: int, last: bool) -> None:
+        parcels: dict[tuple[int, ...], object] = {}
+        for worker, microbatches in receivers(target.plan, rows=len(batch.ids)).items():
+            if microbatches not in parcels:
+                cut = cut_batch(
+                    batch, microbatches, size=target.plan.microbatch_size, split=split, after_step=after_step, last=last
+                )
+                parcels[microbatches] = ray.put(cut) if batch.ids.nbytes > INLINE_BYTES else cut
+            self._send(worker, target.generation, (parcels[microbatches],))
+
+
+def window_steps(batch_bytes: int) -> int:
+    """Steps to be ahead: enough to hide the way to the workers, bounded in bytes."""
+    return max(SHORTEST_WINDOW, min(LONGEST_WINDOW, WINDOW_BYTES // max(1, batch_bytes)))
+
+
+def receivers(plan: Plan, *, rows: int) -> dict[WorkerId, tuple[int, ...]]:
+    """The workers that need rows, and the micro-batches each needs: inputs on the first stage, targets on the last."""
+    there = range(-(-rows // plan.microbatch_size))
+    needs: dict[WorkerId, tuple[int, ...]] = {}
+    for stage in {0, plan.mesh.pp - 1}:
+        for replica in range(plan.mesh.dp):
+            microbatches = tuple(m for m in plan.microbatches_of(replica=replica, stage=stage) if m in there)
+            for rank in plan.mesh.team(replica=replica, stage=stage):
+                needs[plan.workers[rank]] = microbatches
+    return {worker: microbatches for worker, microbatches in needs.items() if microbatches}
+
+
+def cut_batch(
+    batch: Batch, microbatches: tuple[int, ...], *, size: int, split: Split, after_step: int, last: bool
+) -> StepBatch:
+    """The rows of some micro-batches of a whole batch; micro-batch m has rows m * size up to (m + 1) * size."""
+
+    def rows_of(m: int) -> MicrobatchRows:
+        rows = slice(m * size, (m + 1) * size)
+        mask = None if batch.mask is None else batch.mask[rows]
+        return MicrobatchRows(samples=batch.samples[rows], ids=batch.ids[rows], mask=mask)
+
+    return StepBatch(
+        split=split, step=batch.step, after_step=after_step, trained_tokens=batch.trained_tokens,
+        microbatches={m: rows_of(m) for m in microbatches}, last=last,
+    )  # fmt: skip

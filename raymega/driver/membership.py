@@ -1,0 +1,138 @@
+"""The newest generation as the hands know it: its orders to the workers, and who of them is ready.
+
+    assign   start(assignment) to all       -> Ready of each     -> WorkersReady once it is all of them
+    grant    leave to run, to all
+    feed     by the feeder, to those that need batches
+    abort    to all
+
+Orders of an older generation are dropped here already; workers refuse them too.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raymega.checkpoint.find import read_manifest
+from raymega.checkpoint.store import open_store
+from raymega.control.commands import AssignPlan, Evaluate, Grant
+from raymega.control.events import StepCommitted
+from raymega.control.states import Checkpoint
+from raymega.driver.feeder import Feeder, Sources
+from raymega.driver.publishing import SKIPPED
+from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.worker_group import WorkerGroup
+from raymega.plan.plan import Plan, WorkerId
+from raymega.worker.interface import Assignment, Ready
+
+
+@dataclass(slots=True, kw_only=True)
+class _Generation:
+    """What is known of the newest membership."""
+
+    number: int
+    plan: Plan
+    skipped_before: int
+    skipped: list[int] = field(default_factory=list)
+    ready: set[WorkerId] = field(default_factory=set)
+
+
+class Membership:
+    """Speaks to the workers of the newest generation. Orders come from one thread, reports from another."""
+
+    def __init__(
+        self,
+        workers: WorkerGroup,
+        *,
+        sources: Sources,
+        rendezvous: Rendezvous,
+        eval_batches: int,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._workers, self._rendezvous, self._eval_batches = workers, rendezvous, eval_batches
+        self._feeder = Feeder(sources, send=self._send_batches, failed=failed)
+        self._lock = threading.Lock()
+        self._current: _Generation | None = None
+
+    @property
+    def generation(self) -> int:
+        """The newest generation; 0 before the first."""
+        return self._current.number if self._current is not None else 0
+
+    def assign(self, command: AssignPlan) -> None:
+        """Give every worker of the plan its place."""
+        skipped = _skipped_in(command.checkpoint)
+        with self._lock:
+            self._current = _Generation(number=command.generation, plan=command.plan, skipped_before=skipped)
+        assignment = Assignment(
+            generation=command.generation,
+            plan=command.plan,
+            step=command.step,
+            store=self._rendezvous.address,
+            checkpoint=command.checkpoint.uri if command.checkpoint is not None else None,
+            keep_state=command.keep_state,
+            eval_batches=self._eval_batches,
+            skipped=skipped,
+        )
+        self._tell_all(command.generation, "start", assignment)
+
+    def abort(self, generation: int) -> None:
+        """Wake every worker out of `generation`."""
+        self._tell_all(generation, "abort", generation)
+
+    def grant(self, command: Grant) -> None:
+        self._tell_all(command.generation, "grant", command.generation, command.until, command.save_at)
+
+    def feed_from(self, step: int) -> None:
+        """Send batches ahead from index `step` on."""
+        assert self._current is not None, "a plan is assigned before it is fed"
+        self._feeder.feed_from(step, generation=self._current.number, plan=self._current.plan)
+
+    def evaluate(self, command: Evaluate) -> None:
+        """Send the validation split."""
+        current = self._current
+        if current is not None and current.number == command.generation:
+            self._feeder.evaluate(command.after_step, generation=current.number, plan=current.plan)
+
+    def is_complete_with(self, worker: WorkerId, report: Ready) -> bool:
+        """Note that `worker` is ready; True for the last one of its generation."""
+        with self._lock:
+            current = self._current
+            if current is None or current.number != report.generation:
+                return False
+            current.ready.add(worker)
+            return current.ready == set(current.plan.workers)
+
+    def committed(self, event: StepCommitted) -> None:
+        """Note a committed step: its batch is not needed any more."""
+        with self._lock:
+            current = self._current
+            if current is None or current.number != event.generation:
+                return
+            if event.skipped:
+                current.skipped.append(event.step)
+        self._feeder.committed(event.step)
+
+    def skipped(self, *, generation: int, step: int) -> int | None:
+        """Skipped steps among the first `step`; None once a newer generation was assigned."""
+        with self._lock:
+            current = self._current
+            if current is None or current.number != generation:
+                return None
+            return current.skipped_before + sum(number <= step for number in current.skipped)
+
+    def close(self) -> None:
+        self._feeder.close()
+
+    def _tell_all(self, generation: int, order: str, *arguments: object) -> None:
+        current = self._current
+        if current is not None and current.number == generation:
+            for worker in current.plan.workers:
+                self._workers.send(worker, order, *arguments)
+
+    def _send_batches(self, worker: WorkerId, generation: int, batches: tuple[object, ...]) -> None:
+        self._workers.send(worker, "feed", generation, batches)
+
+
+def _skipped_in(checkpoint: Checkpoint | None) -> int:
+    """Steps that were skipped up to a checkpoint, by its manifest."""
+    return int(read_manifest(open_store(checkpoint.uri)).scalars.get(SKIPPED, 0)) if checkpoint is not None else 0

@@ -1,0 +1,86 @@
+"""Ray's table of nodes as events: which nodes are alive, and how many devices of each the run may use.
+
+The table is read every half second (0.3-0.5 ms each time); an event is told when what it says has changed. Devices
+are counted from what nodes have, not from what is free at the moment: the run's own workers and data tasks come and go.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import ray
+
+from raymega.config.schema import Config
+from raymega.control.events import NodesChanged
+from raymega.control.states import NodeDevices
+from raymega.plan.cluster import Cluster, Node, NodeId, devices_in
+
+POLL_S = 0.5
+LOOPBACK = "127.0.0.1"
+Row = Mapping[str, Any]  # Any: a row of ray.nodes()
+Device = Literal["cpu", "cuda"]
+
+
+def device_of(config: Config, rows: Iterable[Row]) -> Device:
+    """What `run.device` comes to on this cluster; auto: cuda where every node has it."""
+    if config.run.device != "auto":
+        return config.run.device
+    alive = [row for row in rows if row["Alive"]]
+    return "cuda" if alive and all(row["Resources"].get("GPU", 0) >= 1 for row in alive) else "cpu"
+
+
+def cluster_of(rows: Iterable[Row], *, device: Device, cpus_per_worker: int) -> Cluster:
+    """The living nodes, the one with most devices first."""
+    nodes = [
+        Node(
+            id=row["NodeID"],
+            devices=devices_in(row["Resources"], device=device, cpus_per_worker=cpus_per_worker),
+            stock=", ".join(f"{row['Resources'].get(unit, 0):g} {unit}" for unit in ("CPU", "GPU")),
+            labels=row.get("Labels", {}),
+        )
+        for row in rows
+        if row["Alive"]
+    ]
+    return Cluster(nodes=tuple(sorted(nodes, key=lambda node: (-node.devices, node.id))))
+
+
+def addresses_of(rows: Iterable[Row]) -> dict[NodeId, str]:
+    """The address of each living node that its peers can reach: the loopback where all are on this host."""
+    alive = [row for row in rows if row["Alive"]]
+    if {row["NodeManagerHostname"] for row in alive} == {socket.gethostname()}:
+        return {row["NodeID"]: LOOPBACK for row in alive}
+    return {row["NodeID"]: row["NodeManagerAddress"] for row in alive}
+
+
+class NodeWatch:
+    """Tells `NodesChanged`: at once, and from a thread of its own whenever something has changed."""
+
+    def __init__(self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged], None]) -> None:
+        self._device: Device = device
+        self._cpus_per_worker, self._tell = cpus_per_worker, tell
+        self.alive: frozenset[NodeId] = frozenset()
+        self.addresses: dict[NodeId, str] = {}
+        self._seen: tuple[NodeDevices, ...] | None = None
+        self._look()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="node-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(POLL_S):
+            self._look()
+
+    def _look(self) -> None:
+        rows = ray.nodes()
+        cluster = cluster_of(rows, device=self._device, cpus_per_worker=self._cpus_per_worker)
+        seen = tuple(NodeDevices(node=node.id, devices=node.devices) for node in cluster.nodes if node.devices)
+        if seen != self._seen:
+            self._seen = seen
+            self.addresses = addresses_of(rows)
+            self.alive = frozenset(self.addresses)
+            self._tell(NodesChanged(nodes=seen))

@@ -1,0 +1,216 @@
+"""The hands of the brain on Ray: commands become calls of actors, and what comes of them events.
+
+    loop thread        carry_out(command) ---> orders        one thread, in order: start, assign, feed, grant, abort
+                                          ---> undertaker    ends workers
+                                          ---> clerk         publishes checkpoints
+    listener, node watch, feeder  ---> queue of events ---> next_event
+
+`carry_out` never waits. What fails in one of these threads comes back as an event that ends the run with its cause.
+"""
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import ray
+
+from raymega.checkpoint.store import join_uri
+from raymega.config.schema import Config
+from raymega.control import commands as ask
+from raymega.control.commands import Command
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    Event,
+    StepCommitted,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.states import Seat
+from raymega.driver.feeder import Sources
+from raymega.driver.listening import Hearing
+from raymega.driver.membership import Membership
+from raymega.driver.node_watch import Device, NodeWatch
+from raymega.driver.publishing import Publisher
+from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.translate import event_of, failed
+from raymega.driver.worker_group import Hiring, WorkerGroup
+from raymega.errors import StateError
+from raymega.layout.checkpoint_layout import directory_of
+from raymega.plan.plan import WorkerId
+from raymega.worker.interface import Pulse, Ready, ShardsSaved, WorkerSettings
+from raymega.worker.ray_actor import Birth
+
+CONTROLLER = "controller"  # stands for this process where an event names a worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a run's files are and what its workers are made of.
+
+    Args:
+        factory: `module:callable` that makes a worker.
+        eval_batches: full batches of one evaluation; 0: no evaluation.
+        start_limit_s: how long a worker may take to come to life.
+    """
+
+    run: str
+    run_dir: str
+    checkpoint_dir: str
+    device: Device
+    factory: str
+    eval_batches: int
+    start_limit_s: float
+
+
+class RayRuntime:
+    """`control.runtime.Runtime` on Ray."""
+
+    def __init__(self, config: Config, *, place: Place, sources: Sources, publisher: Publisher) -> None:
+        self._config, self._place, self._publisher = config, place, publisher
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._newest_t = 0.0
+        self._orders, self._undertaker, self._clerk = (
+            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
+        )
+        self._watch = NodeWatch(device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell)
+        self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
+        hearing = Hearing(born=self._born, pulse=self._heard, lost=self._lost, failed=self._broke)
+        self._workers = WorkerGroup(self._hiring(), hearing=hearing)
+        self._membership = Membership(
+            self._workers,
+            sources=sources,
+            rendezvous=self._rendezvous,
+            eval_batches=place.eval_batches,
+            failed=self._fail,
+        )
+        self.births: dict[WorkerId, float] = {}
+
+    def now(self) -> float:
+        """Unix seconds; never goes back."""
+        self._newest_t = max(self._newest_t, time.time())
+        return self._newest_t
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        try:
+            return self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def tell(self, event: Event) -> None:
+        """Add an event, from any thread."""
+        self._events.put(event)
+
+    def carry_out(self, command: Command) -> None:
+        match command:
+            case ask.StartWorkers():
+                self._do(self._orders, lambda: self._workers.start(command.seats))
+            case ask.StopWorkers():
+                self._do(self._undertaker, lambda: self._workers.stop(command.workers))
+            case ask.AssignPlan():
+                self._do(self._orders, lambda: self._membership.assign(command))
+            case ask.AbortGeneration():
+                self._do(self._orders, lambda: self._membership.abort(command.generation))
+            case ask.FeedFrom():
+                self._do(self._orders, lambda: self._membership.feed_from(command.step))
+            case ask.Grant():
+                self._do(self._orders, lambda: self._membership.grant(command))
+            case ask.Evaluate():
+                self._do(self._orders, lambda: self._membership.evaluate(command))
+            case ask.PublishCheckpoint():
+                self._do(self._clerk, lambda: self._publish(command))
+            case ask.WriteStep() | ask.Rewind() | ask.Finish():
+                pass  # the sinks' part; after the end the loop returns, and `close` follows
+
+    def close(self) -> None:
+        """End all that this run has started, and see that it is gone. Raises: ClusterError naming what stays."""
+        self._orders.shutdown(cancel_futures=True)
+        self._undertaker.shutdown()
+        self._membership.close()
+        self._workers.close()
+        self._clerk.shutdown()
+        self._watch.close()
+        self._rendezvous.close()
+
+    def _do(self, thread: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        def ended(done: Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._fail(error)
+
+        thread.submit(work).add_done_callback(ended)
+
+    def _fail(self, error: BaseException) -> None:
+        self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
+
+    def _publish(self, command: ask.PublishCheckpoint) -> None:
+        step, tokens_total = command.step, command.tokens_total
+        skipped = self._membership.skipped(generation=command.generation, step=step)
+        if skipped is None:
+            self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
+            return
+        try:
+            self._publisher.publish(
+                step=step,
+                generation=command.generation,
+                workers=command.workers,
+                tokens_total=tokens_total,
+                skipped=skipped,
+            )
+        except (StateError, OSError) as error:
+            self.tell(CheckpointFailed(step=step, reason=str(error)))
+        else:
+            uri = join_uri(self._place.checkpoint_dir, directory_of(step))
+            self.tell(CheckpointPublished(step=step, uri=uri, tokens_total=tokens_total))
+
+    # Called from the listener's thread.
+
+    def _born(self, birth: Birth) -> None:
+        self.births[birth.worker] = self.now()
+
+    def _heard(self, pulse: Pulse) -> None:
+        for _, report in pulse.reports:
+            if isinstance(report, Ready):
+                if self._membership.is_complete_with(pulse.worker, report):
+                    self.tell(WorkersReady(generation=report.generation))
+                continue
+            if isinstance(report, ShardsSaved):
+                self._publisher.saved(pulse.worker, report)
+            event = event_of(pulse.worker, report)
+            if isinstance(event, StepCommitted):
+                self._membership.committed(event)
+            self.tell(event)
+
+    def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
+        node = self._workers.node_of(worker)
+        gone = node not in self._watch.alive
+        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=gone))
+        self._do(self._undertaker, lambda: self._workers.kill((worker,)))
+
+    def _broke(self, worker: WorkerId, error: BaseException) -> None:
+        self.tell(failed(worker, error, generation=self._membership.generation))
+
+    def _hiring(self) -> Hiring:
+        elastic = self._config.elastic
+        return Hiring(
+            run=self._place.run,
+            factory=self._place.factory,
+            cpus=self._config.run.cpus_per_worker,
+            device=self._place.device,
+            lease_s=elastic.lease_s,
+            orphan_lease_s=elastic.orphan_lease_s,
+            start_limit_s=self._place.start_limit_s,
+            settings_of=self._settings,
+        )
+
+    def _settings(self, seat: Seat) -> WorkerSettings:
+        return WorkerSettings(
+            worker=seat.worker,
+            config=self._config,
+            run_dir=self._place.run_dir,
+            checkpoint_dir=self._place.checkpoint_dir,
+            device="cuda:0" if self._place.device == "cuda" else "cpu",
+            bind_address=self._watch.addresses[seat.node],
+            log_file=f"{self._place.run_dir}/logs/worker-{seat.worker}.log",
+        )

@@ -1,0 +1,194 @@
+"""The worker processes of a run: started where their seats are, spoken to, and ended for good.
+
+    start    one detached actor for each seat, all at once, on exactly its node
+    send     an order to one worker; orders to a worker take effect in the order they were sent
+    stop     ask to stop, then kill, then see that the process is gone
+
+A silent worker is killed too: by Ray, and where it lives on this node by the kernel, since a stopped process does not
+answer Ray. It is fenced by its generation in any case.
+"""
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raymega.control.states import Seat
+from raymega.driver.listening import Hearing, Listener
+from raymega.driver.node_watch import Device
+from raymega.driver.ray_session import NAMESPACE
+from raymega.errors import ClusterError
+from raymega.plan.plan import WorkerId
+from raymega.worker.interface import WorkerSettings
+from raymega.worker.ray_actor import Birth, RemoteWorker, actor_name
+
+WORKER = "raymega.worker.worker:Worker"
+STOP_GRACE_S = 2.0
+RAY_KILL_S = 1.0
+GONE_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hiring:
+    """What every worker of the run is started with."""
+
+    run: str
+    factory: str
+    cpus: int
+    device: Device
+    lease_s: float
+    orphan_lease_s: float
+    start_limit_s: float
+    settings_of: Callable[[Seat], WorkerSettings]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    """A worker's process. `pidfd` is a handle of the kernel's, where it runs on this node."""
+
+    handle: Any  # Any: Ray's actor handles have no type
+    node: str
+    pidfd: int | None = None
+
+
+class WorkerGroup:
+    """All worker processes of a run that are not ended yet."""
+
+    def __init__(self, hiring: Hiring, *, hearing: Hearing) -> None:
+        self._hiring = hiring
+        self._members: dict[WorkerId, _Member] = {}
+        self._lock = threading.Lock()
+        self._here = ray.get_runtime_context().get_node_id()
+        self._tell_born = hearing.born
+        self._listener = Listener(
+            Hearing(born=self._born, pulse=hearing.pulse, lost=hearing.lost, failed=hearing.failed),
+            lease_s=hiring.lease_s,
+            start_limit_s=hiring.start_limit_s,
+        )
+
+    def start(self, seats: Iterable[Seat]) -> None:
+        """Begin to start a worker on each seat; a worker that is there already is left alone."""
+        for seat in seats:
+            if seat.worker not in self._members:
+                handle = self._launch(seat)
+                with self._lock:
+                    self._members[seat.worker] = _Member(handle=handle, node=seat.node)
+                self._listener.add(seat.worker, handle=handle, build=handle.build.remote())
+
+    def _launch(self, seat: Seat) -> Any:
+        hiring = self._hiring
+        resources = {"num_cpus": hiring.cpus, "num_gpus": 1 if hiring.device == "cuda" else 0}
+        return RemoteWorker.options(
+            name=actor_name(run=hiring.run, worker=seat.worker),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node, soft=False),
+            **resources,
+        ).remote(
+            hiring.settings_of(seat),
+            factory=hiring.factory,
+            threads=hiring.cpus,
+            orphan_lease_s=hiring.orphan_lease_s,
+        )
+
+    def _born(self, birth: Birth) -> None:
+        with self._lock:
+            member = self._members.get(birth.worker)
+            if member is not None and sys.platform == "linux" and birth.node == self._here:
+                with suppress(ProcessLookupError):
+                    member.pidfd = os.pidfd_open(birth.pid)
+        self._tell_born(birth)
+
+    def node_of(self, worker: WorkerId) -> str:
+        """The node of a worker that is not ended yet; empty for any other."""
+        member = self._members.get(worker)
+        return member.node if member is not None else ""
+
+    def send(self, worker: WorkerId, order: str, *arguments: object) -> None:
+        """Call `order` of `worker`'s actor and return at once; a worker that is gone takes no orders."""
+        member = self._members.get(worker)
+        if member is not None:
+            self._listener.watch(worker, getattr(member.handle, order).remote(*arguments))
+
+    def stop(self, workers: Iterable[WorkerId]) -> None:
+        """End these workers; blocks until their processes are gone.
+
+        Raises: ClusterError naming those that do not go.
+        """
+        with self._lock:
+            leaving = {w: self._members.pop(w) for w in tuple(workers) if w in self._members}
+        for worker in leaving:
+            self._listener.drop(worker)
+        stopping = [member.handle.stop.remote() for member in leaving.values()]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_GRACE_S)
+        self._kill(leaving)
+
+    def kill(self, workers: Iterable[WorkerId]) -> None:
+        """End these workers without asking."""
+        with self._lock:
+            leaving = {w: self._members.pop(w) for w in tuple(workers) if w in self._members}
+        for worker in leaving:
+            self._listener.drop(worker)
+        self._kill(leaving)
+
+    def close(self) -> None:
+        """End all workers and stop listening."""
+        self.stop(tuple(self._members))
+        self._listener.close()
+
+    def _kill(self, leaving: dict[WorkerId, _Member]) -> None:
+        for member in leaving.values():
+            ray.kill(member.handle, no_restart=True)
+        there = _still_there(leaving, until=time.monotonic() + RAY_KILL_S)
+        for member in there.values():
+            if member.pidfd is not None:  # stopped, or its node's Ray does not answer
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(member.pidfd, signal.SIGKILL)
+        there = _still_there(there, until=time.monotonic() + GONE_LIMIT_S)
+        for member in leaving.values():
+            if member.pidfd is not None:
+                os.close(member.pidfd)
+        if there:
+            names = ", ".join(there)
+            raise ClusterError(f"workers {names} were killed and do not end", workers=tuple(there))
+
+
+def _still_there(members: dict[WorkerId, _Member], *, until: float) -> dict[WorkerId, _Member]:
+    """Those whose process has not ended by `until`; returns as soon as all have."""
+    return {worker: member for worker, member in members.items() if not _ends(member, until=until)}
+
+
+def _ends(member: _Member, *, until: float) -> bool:
+    """Wait until the process is gone, for the kernel where it knows, else for Ray."""
+    left_s = max(0.0, until - time.monotonic())
+    if member.pidfd is not None:
+        return bool(select.select([member.pidfd], [], [], left_s)[0])
+    try:
+        ray.get(member.handle.beat.remote(), timeout=left_s)
+    except TimeoutError:  # Ray's own, which is one of these
+        return False
+    except RayError:
+        return True
+    return False
+
+
+def end_leftovers(run: str) -> list[str]:
+    """Kill the workers that an earlier controller of `run` left behind; returns their names."""
+    prefix = actor_name(run=run, worker="")
+    named = ray.util.list_named_actors(all_namespaces=True)
+    left = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix)]
+    for name in left:
+        with suppress(ValueError):  # it ended meanwhile
+            ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    return left

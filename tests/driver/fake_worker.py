@@ -1,0 +1,117 @@
+"""A worker that trains nothing: it takes `WorkerApi`'s calls and commits a step every `STEP_S` seconds.
+
+A step needs its batch where the worker has one coming; evaluation and saves are reported as done. It watches its
+peers' processes through files in RUNDIR/fake, as a broken connection would tell it.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from raymega.worker.interface import (
+    Assignment,
+    GenerationBroken,
+    Pulse,
+    Ready,
+    ShardsSaved,
+    StepBatch,
+    StepReport,
+    WorkerSettings,
+)
+from raymega.worker.reports import Reports
+
+STEP_S = 0.02
+
+
+class FakeWorker:
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self._reports = Reports()
+        self._changed = threading.Condition()
+        self._assignment: Assignment | None = None
+        self._batches: dict[tuple[int, int], StepBatch] = {}
+        self._until, self._save_at, self._committed = 0, set[int](), 0
+        self._phase = "idle"
+        self._stopped = False
+        (Path(settings.run_dir) / f"pid-{settings.worker}").write_text(str(os.getpid()))
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def start(self, assignment: Assignment) -> None:
+        with self._changed:
+            self._assignment, self._until, self._save_at = assignment, assignment.step, set()
+            self._changed.notify_all()
+
+    def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None:
+        with self._changed:
+            self._batches.update({(generation, batch.step): batch for batch in batches if batch.split == "train"})
+            self._changed.notify_all()
+
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
+        with self._changed:
+            if self._assignment is not None and generation == self._assignment.generation:
+                self._until = max(self._until, until_step)
+                self._save_at.update(save_at)
+                self._changed.notify_all()
+
+    def pulse(self, since: int, wait_s: float) -> Pulse:
+        reports = self._reports.since(since, wait_s=wait_s)
+        generation = self._assignment.generation if self._assignment else 0
+        return Pulse(
+            worker=self.settings.worker, generation=generation, committed=self._committed, phase=self._phase,
+            reports=reports, rss_bytes=1, device_bytes=0,
+        )  # fmt: skip
+
+    def abort(self, generation: int) -> None:
+        with self._changed:
+            if self._assignment is not None and self._assignment.generation <= generation:
+                left, self._assignment = self._assignment.generation, None
+                self._reports.add(GenerationBroken(generation=left, reason="told to leave", committed=self._committed))
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._reports.close()
+
+    def _live(self) -> None:
+        while not self._stopped:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._assignment is not None)
+                assignment = self._assignment
+            if assignment is not None:
+                self._committed = assignment.step
+                self._reports.add(Ready(generation=assignment.generation, committed=self._committed, seconds={}))
+                self._train(assignment)
+
+    def _train(self, assignment: Assignment) -> None:
+        plan, me = assignment.plan, self.settings.worker
+        needs_batch = plan.coord_of(me).stage in (0, plan.mesh.pp - 1)
+
+        def may_run() -> bool:
+            has_batch = (assignment.generation, self._committed) in self._batches or not needs_batch
+            return self._stopped or self._assignment is not assignment or (self._committed < self._until and has_batch)
+
+        while True:
+            with self._changed:
+                self._changed.wait_for(may_run)
+                if self._stopped or self._assignment is not assignment:
+                    return
+            time.sleep(STEP_S)
+            self._commit(assignment, rank=plan.workers.index(me))
+
+    def _commit(self, assignment: Assignment, *, rank: int) -> None:
+        with self._changed:
+            if self._assignment is not assignment:
+                return
+            self._committed += 1
+            step, generation = self._committed, assignment.generation
+            self._batches.pop((generation, step - 1), None)
+        if rank == 0:
+            self._reports.add(StepReport(
+                step=step, generation=generation, loss=1 / step, grad_norm=1.0, lr=1e-3, tokens=64, skipped=False,
+                step_s=STEP_S, t=time.time(), seconds={},
+            ))  # fmt: skip
+        if step in self._save_at:
+            self._reports.add(ShardsSaved(step=step, generation=generation, files=(), stall_s=0.0, write_s=0.0))
