@@ -23,7 +23,7 @@ def check(
     num_stages: int,
     num_microbatches: int,
     in_flight: Mapping[str, int] | None = None,
-    receives_ahead: int = 1,
+    receives_ahead: int | None = 1,
 ) -> None:
     """Hold the programs of a training step to the five rules.
 
@@ -31,7 +31,7 @@ def check(
         programs: of all teams, by name.
         num_stages: virtual stages.
         in_flight: the most activations of each team; None: no limit.
-        receives_ahead: actions ahead of the one at hand for which receives are posted.
+        receives_ahead: actions ahead of the one at hand for which receives are posted; None: all.
     Raises:
         RaymegaBug: with every fault; `facts["faults"]` has them one by one.
     """
@@ -52,7 +52,7 @@ def faults(
     num_stages: int,
     work: Collection[Action],
     in_flight: Mapping[str, int] | None = None,
-    receives_ahead: int = 1,
+    receives_ahead: int | None = 1,
 ) -> tuple[str, ...]:
     """What is wrong with `programs` if they are to do just `work`; empty if nothing is.
 
@@ -122,6 +122,6 @@ def _in_flight_faults(programs: Programs, limits: Mapping[str, int]) -> Iterator
                 break
 
 
-def _progress_faults(programs: Programs, num_stages: int, receives_ahead: int) -> tuple[str, ...]:
+def _progress_faults(programs: Programs, num_stages: int, receives_ahead: int | None) -> tuple[str, ...]:
     circle = wait_cycle(programs, num_stages=num_stages, receives_ahead=receives_ahead)
     return (f"deadlock: {', and '.join(circle)}",) if circle else ()

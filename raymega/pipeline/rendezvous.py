@@ -48,7 +48,7 @@ class _Run:
     teams: dict[str, _Team]
     place: dict[Action, tuple[_Team, int]]
     num_stages: int
-    receives_ahead: int
+    receives_ahead: int | None
 
     def advance(self, team: _Team) -> bool:
         """Let `team` go on as far as it can; True if it moved."""
@@ -81,19 +81,19 @@ class _Run:
         if fed is None or fed not in self.place:
             return None
         receiver, index = self.place[fed]
-        if receiver is team or index <= receiver.at + self.receives_ahead:
+        if receiver is team or self.receives_ahead is None or index <= receiver.at + self.receives_ahead:
             return None
         why = f"{team.name} sends {team.action} to {receiver.name}, which is at {receiver.action} and has not posted it"
         return _Wait(team=team.name, on=receiver.name, why=why)
 
 
-def wait_cycle(programs: Programs, *, num_stages: int, receives_ahead: int = 1) -> tuple[str, ...] | None:
+def wait_cycle(programs: Programs, *, num_stages: int, receives_ahead: int | None = 1) -> tuple[str, ...] | None:
     """Run `programs` with unbuffered sends; if they stand still, return the waits that form the circle.
 
     Args:
         num_stages: virtual stages.
         receives_ahead: how many actions ahead of the one at hand a team has posted its receives; 0: only once it
-            has nothing else to do.
+            has nothing else to do; None: all receives from the start.
     """
     teams = {name: _Team(name=name, program=program) for name, program in programs.items()}
     place = {action: (team, index) for team in teams.values() for index, action in enumerate(team.program)}

@@ -12,11 +12,20 @@
 Forward and backward take one tick each. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1.
 """
 
+from raymega.errors import ConfigError
 from raymega.pipeline.actions import Action, Kind, Program
 
 
-def one_f_one_b(*, stage: int, num_stages: int, microbatches: tuple[int, ...]) -> Program:
-    """The program of one stage for its micro-batches, in ascending order; any number of them."""
+def one_f_one_b(*, stage: int, num_stages: int, microbatches: tuple[int, ...], chunks: int = 1) -> Program:
+    """The program of one stage for its micro-batches, in ascending order; any number of them.
+
+    Raises: ConfigError if a stage has several chunks.
+    """
+    if chunks > 1:
+        raise ConfigError(
+            f"Schedule 1f1b runs one chunk a stage, not {chunks}. Set schedule to interleaved, or chunks to 1.",
+            chunks=chunks,
+        )
     forwards = [Action(stage, Kind.F, m) for m in microbatches]
     backwards = [Action(stage, Kind.B, m) for m in microbatches]
     warm_up = min(num_stages - stage - 1, len(microbatches))
@@ -25,6 +34,6 @@ def one_f_one_b(*, stage: int, num_stages: int, microbatches: tuple[int, ...]) -
     return (*forwards[:warm_up], *in_turn, *backwards[steady:])
 
 
-def one_f_one_b_in_flight(*, stage: int, num_stages: int, num_microbatches: int) -> int:
+def one_f_one_b_in_flight(*, stage: int, num_stages: int, num_microbatches: int, chunks: int = 1) -> int:
     """The most activations alive on `stage`."""
     return min(num_stages - stage, num_microbatches)

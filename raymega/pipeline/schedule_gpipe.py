@@ -12,11 +12,14 @@ Forward and backward take one tick each. Source: Huang et al. 2019 (arXiv 1811.0
 from raymega.pipeline.actions import Action, Kind, Program
 
 
-def gpipe(*, stage: int, num_stages: int, microbatches: tuple[int, ...]) -> Program:
-    """The program of one stage for its micro-batches, in ascending order."""
-    return tuple(Action(stage, kind, m) for kind in (Kind.F, Kind.B) for m in microbatches)
+def gpipe(*, stage: int, num_stages: int, microbatches: tuple[int, ...], chunks: int = 1) -> Program:
+    """The program of one stage for its micro-batches, in ascending order; chunk after chunk, and back."""
+    held = [chunk * num_stages + stage for chunk in range(chunks)]
+    forwards = (Action(virtual_stage, Kind.F, m) for virtual_stage in held for m in microbatches)
+    backwards = (Action(virtual_stage, Kind.B, m) for virtual_stage in reversed(held) for m in microbatches)
+    return (*forwards, *backwards)
 
 
-def gpipe_in_flight(*, stage: int, num_stages: int, num_microbatches: int) -> int:
+def gpipe_in_flight(*, stage: int, num_stages: int, num_microbatches: int, chunks: int = 1) -> int:
     """The most activations alive on `stage`."""
-    return num_microbatches
+    return num_microbatches * chunks

@@ -9,7 +9,6 @@
 All shards of a team run the same program. Made once per plan; no message per micro-batch.
 """
 
-from raymega.errors import ConfigError
 from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.check import check
@@ -22,13 +21,13 @@ def programs_of(plan: Plan) -> tuple[Program, ...]:
 
     Raises: ConfigError if the schedule is unknown or does not do the plan's chunks.
     """
-    row = _schedule_of(plan)
+    row = schedule(plan.schedule)
     return _by_rank(plan, {team: _program(plan, row, team) for team in _teams(plan)})
 
 
 def team_programs_of(plan: Plan) -> dict[str, Program]:
     """The program of each team under the name that messages and pictures call it by."""
-    row = _schedule_of(plan)
+    row = schedule(plan.schedule)
     return {team_name(replica, stage): _program(plan, row, (replica, stage)) for replica, stage in _teams(plan)}
 
 
@@ -39,12 +38,13 @@ def check_programs(plan: Plan) -> None:
 
     Raises: RaymegaBug with every fault.
     """
-    row, pp = _schedule_of(plan), plan.mesh.pp
+    row, pp = schedule(plan.schedule), plan.mesh.pp
     limits = {
         team_name(replica, stage): row.in_flight(
             stage=stage,
             num_stages=pp,
             num_microbatches=len(plan.microbatches_of(replica=replica, stage=stage)),
+            chunks=plan.num_chunks,
         )
         for replica, stage in _teams(plan)
     }
@@ -53,6 +53,7 @@ def check_programs(plan: Plan) -> None:
         num_stages=len(plan.layers),
         num_microbatches=plan.num_microbatches,
         in_flight=limits,
+        receives_ahead=row.receives_ahead,
     )
 
 
@@ -80,20 +81,10 @@ def _teams(plan: Plan) -> list[tuple[int, int]]:
     return [(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)]
 
 
-def _schedule_of(plan: Plan) -> Schedule:
-    if plan.num_chunks > 1:
-        raise ConfigError(
-            f"Schedule {plan.schedule} runs one chunk a stage; the plan has {plan.num_chunks}. Set chunks to 1.",
-            schedule=plan.schedule,
-            chunks=plan.num_chunks,
-        )
-    return schedule(plan.schedule)
-
-
 def _program(plan: Plan, row: Schedule, team: tuple[int, int]) -> Program:
     replica, stage = team
     microbatches = plan.microbatches_of(replica=replica, stage=stage)
-    return row.program(stage=stage, num_stages=plan.mesh.pp, microbatches=microbatches)
+    return row.program(stage=stage, num_stages=plan.mesh.pp, microbatches=microbatches, chunks=plan.num_chunks)
 
 
 def _by_rank(plan: Plan, teams: dict[tuple[int, int], Program]) -> tuple[Program, ...]:

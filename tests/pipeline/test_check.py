@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import Kind, work_of_step
-from raymega.pipeline.catalog import schedule_names
+from raymega.pipeline.catalog import schedule, schedule_names
 from raymega.pipeline.check import check, faults
 from tests.pipeline.pipelines import pipeline, written
 
@@ -105,9 +105,17 @@ def test_gpipe_runs_even_if_receives_are_posted_late(
 @given(name=st.sampled_from(schedule_names()), num_stages=st.integers(1, 8), num_microbatches=st.integers(1, 20))
 @settings(max_examples=60, deadline=None)
 def test_every_schedule_runs_with_unbuffered_sends(name: str, num_stages: int, num_microbatches: int) -> None:
-    programs = pipeline(name, num_stages=num_stages, num_microbatches=num_microbatches)
-    limits = {f"stage {s}": num_stages - s if name == "1f1b" else num_microbatches for s in range(num_stages)}
-    check(programs, num_stages=num_stages, num_microbatches=num_microbatches, in_flight=limits)
+    row = schedule(name)
+    check(
+        pipeline(name, num_stages=num_stages, num_microbatches=num_microbatches),
+        num_stages=num_stages,
+        num_microbatches=num_microbatches,
+        in_flight={
+            f"stage {s}": row.in_flight(stage=s, num_stages=num_stages, num_microbatches=num_microbatches)
+            for s in range(num_stages)
+        },
+        receives_ahead=row.receives_ahead,
+    )
 
 
 @given(num_stages=st.integers(2, 5), num_microbatches=st.integers(2, 8), data=st.data())

@@ -56,6 +56,16 @@ def test_all_schedules_run_backwards_in_the_same_order(num_stages: int, num_micr
     assert len(orders) == 1
 
 
+def test_gpipe_passes_through_all_chunks_and_back() -> None:
+    made = schedule("gpipe").program(stage=1, num_stages=2, microbatches=(0, 1), chunks=2)
+    assert show_program(made) == "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1"
+
+
+def test_1f1b_refuses_chunks_and_says_which_schedule_has_them() -> None:
+    with pytest.raises(ConfigError, match=r"1f1b runs one chunk a stage, not 2\. Set schedule to interleaved"):
+        schedule("1f1b").program(stage=0, num_stages=2, microbatches=(0,), chunks=2)
+
+
 def test_an_unknown_schedule_is_refused_and_the_known_ones_named() -> None:
-    with pytest.raises(ConfigError, match=r"no schedule '1f1bb'\. Known are gpipe, 1f1b"):
+    with pytest.raises(ConfigError, match=r"no schedule '1f1bb'\. Known are gpipe, 1f1b, interleaved"):
         schedule("1f1bb")

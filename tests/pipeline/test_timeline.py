@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline import schedule_1f1b, schedule_gpipe
+from raymega.pipeline import schedule_1f1b, schedule_gpipe, schedule_interleaved
 from raymega.pipeline import timeline as timeline_module
 from raymega.pipeline.actions import Kind
 from raymega.pipeline.catalog import schedule_names
@@ -15,11 +15,13 @@ from raymega.pipeline.timeline import Timeline, even_durations, timeline
 from tests.pipeline.pipelines import pipeline, written
 
 
-def run(name: str, *, stages: int, microbatches: int, backward_s: float = 1.0, message_s: float = 0.0) -> Timeline:
+def run(
+    name: str, *, stages: int, microbatches: int, chunks: int = 1, backward_s: float = 1.0, message_s: float = 0.0
+) -> Timeline:
     return timeline(
-        pipeline(name, num_stages=stages, num_microbatches=microbatches),
-        durations=even_durations(num_stages=stages, backward_s=backward_s),
-        num_stages=stages,
+        pipeline(name, num_stages=stages, num_microbatches=microbatches, chunks=chunks),
+        durations=even_durations(num_stages=stages * chunks, backward_s=backward_s),
+        num_stages=stages * chunks,
         message_s=message_s,
     )
 
@@ -29,6 +31,7 @@ def run(name: str, *, stages: int, microbatches: int, backward_s: float = 1.0, m
     [
         (schedule_1f1b, run("1f1b", stages=4, microbatches=6)),
         (schedule_gpipe, run("gpipe", stages=3, microbatches=4)),
+        (schedule_interleaved, run("interleaved", stages=2, microbatches=4, chunks=2)),
         (timeline_module, run("1f1b", stages=2, microbatches=2, backward_s=2)),
     ],
 )

@@ -49,7 +49,7 @@ def test_the_bubble_of_a_plan_is_its_schedule_s_and_grows_with_uneven_stages() -
 
 
 def test_chunks_are_refused_by_a_schedule_that_has_none() -> None:
-    with pytest.raises(ConfigError, match="Schedule 1f1b runs one chunk a stage; the plan has 2"):
+    with pytest.raises(ConfigError, match="Schedule 1f1b runs one chunk a stage, not 2"):
         programs_of(make_plan(pp=2, chunks=2))
 
 
@@ -64,6 +64,12 @@ def test_every_plan_with_straight_routes_passes_the_check(dp: int, pp: int, extr
 def test_any_uneven_quota_passes_the_check(quotas: list[int], pp: int) -> None:
     routes = tuple((replica,) * pp for replica, quota in enumerate(quotas) for _ in range(quota))
     check_programs(make_plan(dp=len(quotas), pp=pp, routes=routes))
+
+
+@given(dp=st.integers(1, 2), pp=st.integers(1, 4), chunks=st.integers(1, 3), extra=st.integers(0, 9))
+@settings(max_examples=30, deadline=None)
+def test_every_plan_with_chunks_passes_the_check(dp: int, pp: int, chunks: int, extra: int) -> None:
+    check_programs(make_plan(dp=dp, pp=pp, chunks=chunks, num_microbatches=dp + extra, schedule="interleaved"))
 
 
 def test_a_dead_team_s_micro_batches_may_be_served_by_its_peer() -> None:
