@@ -63,14 +63,14 @@ def finish(brain: Brain, state: Saving) -> Decision:
 
 def stop_at_boundary(brain: Brain, state: Training, event: StopAsked, now: float) -> Decision:
     """Let everyone run to the first boundary that nobody can have passed yet, and save there."""
-    until = min(brain.rules.steps, state.granted + 1)
-    generation = state.story.generation
-    commands: list[Command] = [Grant(generation=generation, until=until, save_at=(until,))]
-    if until > state.granted and brain.rules.is_evaluated(until):
-        commands.append(Evaluate(generation=generation, after_step=until))
-    known = {save.step for save in state.saves}
-    saves = state.saves if until in known else (*state.saves, SavesUnderway(step=until))
-    stopping = Stopping(training=replace(state, granted=until, saves=saves), stop=_stop(event, now))
+    until, generation = min(brain.rules.steps, state.granted + 1), state.story.generation
+    commands: list[Command] = []
+    if until > state.granted:
+        if brain.rules.is_evaluated(until):
+            commands.append(Evaluate(generation=generation, after_step=until))
+        commands.append(Grant(generation=generation, until=until, save_at=(until,)))
+        state = replace(state, granted=until, saves=(*state.saves, SavesUnderway(step=until)))
+    stopping = Stopping(training=state, stop=_stop(event, now))
     reason = f"{SAYS[event.by]}: all workers stop after step {until} and save"
     return Decision(state=stopping, commands=tuple(commands), reason=reason)
 

@@ -5,6 +5,7 @@ is an event at a virtual time; what belonged to a generation or a step that brok
 """
 
 import heapq
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -83,7 +84,8 @@ class FakeHands:
         kill_at: steps at which (right before their commit) the worker of that rank dies, each time they are reached.
         kill_once: the same, but only the first time.
         break_once: steps at which the groups break although nobody dies.
-        stop_at: (step, event) to be told right after that step's commit.
+        tell_at: what is told right with a step's commit.
+        jitter: seeds by how much what different workers say overtakes each other; 0: not at all.
     """
 
     nodes: tuple[NodeDevices, ...]
@@ -97,6 +99,7 @@ class FakeHands:
     tell_at: dict[int, Event] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     save_fails: bool = False
+    jitter: int = 0
 
     clock: float = 1000.0
     seats: dict[str, Seat] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class FakeHands:
     _count: "count[int]" = field(default_factory=count)
 
     def __post_init__(self) -> None:
+        self._random = random.Random(self.jitter)
         self.tell(0.0, NodesChanged(nodes=self.nodes))
 
     def now(self) -> float:
@@ -195,7 +199,9 @@ class FakeHands:
         if step in self.save_at and not self.save_fails:
             for worker in self.plan.workers:
                 saved = ShardsSaved(worker=worker, generation=self.generation, step=step)
-                self._later(self.save_s, lambda saved=saved: saved if saved.worker in self.seats else None)
+                self._later(
+                    self.save_s + self._jitter(), lambda saved=saved: saved if saved.worker in self.seats else None
+                )
         if step in self.eval_at:
             self.tell(0.0, Evaluated(generation=self.generation, after_step=step, loss=5.0, tokens=100))
         if step in self.tell_at:
@@ -209,7 +215,7 @@ class FakeHands:
     def kill(self, worker: str) -> None:
         """The process of `worker` is gone; its peers notice by their broken connections."""
         seat = self.seats.pop(worker)
-        self.tell(self.detect_s, WorkerLost(worker=worker, node=seat.node, cause="SIGKILL"))
+        self.tell(self.detect_s + self._jitter(), WorkerLost(worker=worker, node=seat.node, cause="SIGKILL"))
         self._leave("connection closed by peer")
 
     def _leave(self, reason: str) -> None:
@@ -219,11 +225,14 @@ class FakeHands:
             if worker in self.seats and worker not in self.left:
                 self.left.add(worker)
                 event = GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
-                self._later(0.03, lambda event=event: event if event.worker in self.seats else None)
+                self._later(0.03 + self._jitter(), lambda event=event: event if event.worker in self.seats else None)
 
     def _in_generation(self, happen: Callable[[], Event | None]) -> Callable[[], Event | None]:
         then = self._breaks, self.generation
         return lambda: happen() if then == (self._breaks, self.generation) else None
+
+    def _jitter(self) -> float:
+        return self._random.uniform(0.0, 0.2) if self.jitter else 0.0
 
     def _publish(self, command: PublishCheckpoint) -> Event:
         if command.generation != self.generation:

@@ -1,0 +1,108 @@
+"""Where the worker-seconds went (law 8): every second of every worker is in one category, and they add up to all.
+
+    start        the first workers start, build groups, load
+    useful       compute and apply of committed steps
+    bubble       waiting for a neighbouring stage        exchange   summing gradients and facts
+    data         waiting for a batch                     checkpoint a step held up by its snapshot, the last save
+    detect       a worker was gone and nobody knew       repair     from then until training goes on
+    move         state on its way between workers        replay     steps done again, and the step that broke
+    idle         the rest: between steps, validation, back-off
+
+    goodput = (useful + bubble + exchange + data) / all; the useful share is given apart
+
+Inside a step the seconds are those of the worker that reports it, taken for all workers of the plan: they do the
+same step in the same time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from raymega.control.events import Event, GenerationLeft, StepCommitted, WorkerLost
+from raymega.control.states import (
+    Restoring,
+    Saving,
+    Settling,
+    Starting,
+    State,
+    Stopping,
+    Training,
+    WaitingForNodes,
+    plan_of,
+)
+
+CATEGORIES = (
+    "start", "useful", "bubble", "exchange", "data", "checkpoint", "detect", "repair", "move", "replay", "idle",
+)  # fmt: skip
+GOOD = ("useful", "bubble", "exchange", "data")
+OF_PHASE = {
+    "compute": "useful", "apply": "useful", "wait_peer": "bubble", "reduce": "exchange", "decide": "exchange",
+    "wait_batch": "data", "snapshot": "checkpoint",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Worker-seconds by category up to `t`; a value that grows with each turn of the loop (`after`)."""
+
+    t: float
+    seconds: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
+    last_bubble: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def share(self) -> float:
+        """Goodput: the share of worker-seconds that entered a committed step."""
+        return self.share_of(*GOOD)
+
+    def share_of(self, *categories: str) -> float:
+        total_s = self.total_s
+        return sum(self.seconds[name] for name in categories) / total_s if total_s > 0 else 0.0
+
+    def after(self, before: State, event: Event, t: float) -> "Goodput":
+        """Add the time since the last turn that closed a stretch; `before` is the state it was spent in."""
+        passed_s, plan = max(0.0, t - self.t), plan_of(before)
+        workers = plan.mesh.size if plan is not None else 1
+        if isinstance(before, Training | Stopping):
+            if isinstance(event, StepCommitted):
+                again = event.step <= before.story.furthest
+                spent = {"replay": passed_s} if again else _of_step(event, passed_s)
+                bubble = event.seconds.get("wait_peer", 0.0) / event.step_s if event.step_s > 0 else 0.0
+                return replace(self._add(spent, workers, t), last_bubble=bubble)
+            if not isinstance(event, WorkerLost | GenerationLeft):
+                return self
+            silent_s = min(passed_s, event.silent_s) if isinstance(event, WorkerLost) else 0.0
+            return self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t)
+        return self._add({_category(before): passed_s}, workers, t)
+
+    def _add(self, spent: Mapping[str, float], workers: int, t: float) -> "Goodput":
+        seconds = {name: self.seconds[name] + workers * spent.get(name, 0.0) for name in CATEGORIES}
+        return replace(self, t=t, seconds=seconds)
+
+
+def _of_step(event: StepCommitted, passed_s: float) -> dict[str, float]:
+    """The stretch up to a commit by category; what the step does not explain is idle."""
+    spent = dict.fromkeys(CATEGORIES, 0.0)
+    for phase, seconds in event.seconds.items():
+        spent[OF_PHASE[phase]] += seconds
+    known_s = sum(spent.values())
+    if known_s > passed_s:
+        return {name: seconds * passed_s / known_s for name, seconds in spent.items()}
+    spent["idle"] += passed_s - known_s
+    return spent
+
+
+def _category(state: State) -> str:
+    match state:
+        case WaitingForNodes() if state.story.recoveries == 0:
+            return "start"
+        case Starting():
+            return "start"
+        case Settling() | Restoring():
+            return "repair"
+        case Saving():
+            return "checkpoint"
+        case _:
+            return "idle"

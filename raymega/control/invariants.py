@@ -1,0 +1,64 @@
+"""What is true of every state that can be reached; broken only by a bug of ours.
+
+every worker has one seat, every device one worker        every worker of the plan has a seat
+checkpoint <= committed <= furthest <= steps              committed <= granted <= steps
+exit code 0 only if the steps asked for are committed and saved, or the user stopped and all is saved (law 10)
+"""
+
+from raymega.control.policy import Rules
+from raymega.control.states import Finished, Saving, Settling, State, Stopping, Training, plan_of, seats_of
+from raymega.errors import RaymegaBug
+
+
+def validate_state(state: State, rules: Rules) -> None:
+    """Raise RaymegaBug naming every invariant that `state` breaks."""
+    broken = [what for what, holds in _invariants(state, rules).items() if not holds]
+    if broken:
+        raise RaymegaBug(f"not true of {state}: {'; '.join(broken)}")
+
+
+def _invariants(state: State, rules: Rules) -> dict[str, bool]:
+    story, seats, plan = state.story, seats_of(state), plan_of(state)
+    workers = [seat.worker for seat in seats]
+    return {
+        "a worker has one seat": len(set(workers)) == len(workers),
+        "a device has one worker": len({(seat.node, seat.device) for seat in seats}) == len(seats),
+        "a worker's id is never used again": all(int(worker[1:]) < story.next_worker for worker in workers),
+        "every worker of the plan has a seat": plan is None or set(plan.workers) <= set(workers),
+        "checkpoint <= committed <= furthest": story.safe_step <= story.committed <= story.furthest,
+        "a run that starts has steps left": story.committed <= max(rules.steps, story.safe_step),
+        "no more recoveries than allowed": story.recoveries <= rules.max_restarts,
+        **_of_running(state, rules),
+    }
+
+
+def _of_running(state: State, rules: Rules) -> dict[str, bool]:
+    story = state.story
+    match state:
+        case Training():
+            return _of_training(state, rules)
+        case Stopping():
+            return {
+                **_of_training(state.training, rules),
+                "the boundary is saved": any(save.step == state.training.granted for save in state.training.saves)
+                or story.committed < state.training.granted,
+            }
+        case Saving():
+            asked = rules.steps if state.stop is None else state.training.granted
+            return {"all steps that were left to do are committed": story.committed == asked}
+        case Settling():
+            lost, left = {worker for worker, _ in state.lost}, {worker for worker, _ in state.left}
+            return {"a worker is lost or has left, not both": not lost & left}
+        case Finished(exit_code=0):
+            return {"exit code 0 loses nothing": story.safe_step == story.committed}
+        case _:
+            return {}
+
+
+def _of_training(training: Training, rules: Rules) -> dict[str, bool]:
+    steps = [save.step for save in training.saves]
+    return {
+        "committed <= granted <= steps": training.story.committed <= training.granted <= rules.steps,
+        "a step is saved once": len(set(steps)) == len(steps),
+        "saves are of granted steps": all(step <= training.granted for step in steps),
+    }

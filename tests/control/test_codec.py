@@ -1,0 +1,41 @@
+import json
+import math
+
+import pytest
+
+from raymega.control.codec import command_to_json, event_from_json, event_to_json, replay
+from raymega.control.loop import Turn, run
+from raymega.control.states import first_state
+from raymega.errors import StateError
+from tests.control.fake_hands import FakeHands, brain, nodes
+from tests.control.test_transitions import ROWS, step
+
+
+@pytest.mark.parametrize("event", [row[1] for row in ROWS], ids=lambda event: type(event).__name__)
+def test_an_event_comes_back_from_its_line(event):
+    assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
+
+
+def test_a_number_that_json_does_not_know_comes_back_as_not_a_number():
+    line = event_to_json(step(10)) | {"loss": None}
+    assert math.isnan(event_from_json(line).loss)
+
+
+def test_an_event_of_another_version_is_named():
+    with pytest.raises(StateError, match="'Teleported', which this version does not know"):
+        event_from_json({"event": "Teleported"})
+
+
+class Turns(list):
+    def saw(self, turn: Turn) -> None:
+        self.append(turn)
+
+
+def test_what_was_told_gives_the_same_decisions_again():
+    turns, start = Turns(), first_state(epoch=1)
+    hands = FakeHands(nodes=nodes(2, 2), kill_once={7: 1, 13: 2}, break_once={9}, skipped={3}, jitter=5)
+    run(start, brain=brain(eval_every=4), hands=hands, watchers=[turns])
+    told = [(turn.t, event_from_json(json.loads(json.dumps(event_to_json(turn.event))))) for turn in turns]
+    again = list(replay(start, told, brain=brain(eval_every=4)))
+    assert again == [turn.decision for turn in turns]
+    assert all(json.dumps(command_to_json(command)) for decision in again for command in decision.commands)

@@ -1,0 +1,59 @@
+import pytest
+
+from raymega.control.events import StepCommitted
+from raymega.control.goodput import CATEGORIES, Goodput
+from raymega.control.loop import run
+from raymega.control.states import first_state
+from tests.control.fake_hands import FakeHands, brain, nodes
+from tests.control.test_transitions import TRAINING
+
+
+class Account:
+    def __init__(self) -> None:
+        self.goodput = Goodput(t=1000.0)
+
+    def saw(self, turn) -> None:
+        self.goodput = self.goodput.after(turn.before, turn.event, turn.t)
+
+
+def played(**faults) -> tuple[Goodput, FakeHands]:
+    account, hands = Account(), FakeHands(nodes=nodes(4), **faults)
+    run(first_state(epoch=1), brain=brain(), hands=hands, watchers=[account])
+    return account.goodput, hands
+
+
+@pytest.mark.parametrize("faults", [{}, {"kill_once": {13: 2}}, {"break_once": {7}}])
+def test_the_categories_add_up_to_the_whole_wall_clock_of_all_workers(faults):
+    goodput, hands = played(**faults)
+    assert set(goodput.seconds) == set(CATEGORIES)
+    assert goodput.total_s == pytest.approx(4 * (hands.clock - 1000.0))
+    assert all(seconds >= 0 for seconds in goodput.seconds.values())
+
+
+def test_a_step_that_is_done_again_is_replay():
+    goodput, _ = played(kill_once={13: 2})
+    assert goodput.seconds["replay"] == pytest.approx(4 * 3 * 0.1, abs=0.2), "steps 11 and 12, and 13 which broke"
+    assert goodput.seconds["repair"] > 0
+    assert goodput.share < played()[0].share
+
+
+def step(**seconds: float) -> StepCommitted:
+    return StepCommitted(
+        generation=TRAINING.story.generation, step=10, loss=1.0, grad_norm=1.0, lr=0.1, tokens=1, skipped=False,
+        step_s=1.0, t=0.0, seconds=seconds,
+    )  # fmt: skip
+
+
+def test_a_step_is_split_by_what_the_worker_measured_and_the_rest_is_idle():
+    event = step(compute=0.5, apply=0.1, wait_peer=0.2, reduce=0.05, decide=0.05, wait_batch=0.04, snapshot=0.01)
+    goodput = Goodput(t=0.0).after(TRAINING, event, 1.0)
+    per_worker = {name: seconds / 4 for name, seconds in goodput.seconds.items() if seconds}
+    expected = {"useful": 0.6, "bubble": 0.2, "exchange": 0.1, "data": 0.04, "checkpoint": 0.01, "idle": 0.05}
+    assert per_worker == pytest.approx(expected)
+    assert (goodput.share, goodput.last_bubble) == pytest.approx((0.94, 0.2))
+
+
+def test_a_worker_that_measures_more_than_passed_is_cut_to_what_passed():
+    goodput = Goodput(t=0.0).after(TRAINING, step(compute=3.0, wait_peer=1.0), 1.0)
+    assert goodput.seconds["useful"] == pytest.approx(4 * 0.75)
+    assert goodput.total_s == pytest.approx(4.0)
