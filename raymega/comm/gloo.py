@@ -98,8 +98,10 @@ class GlooFabric:
         except RuntimeError as error:
             cut(self._connections(before))  # so that the others need not wait for their limit
             self._check(spec.key)
+            self._rendezvous.report_stuck(spec, rank=rank, index=0)
             if time.monotonic() - began > 0.9 * self.timeout_s:
-                raise timed_out(spec.key, op="connecting", timeout_s=self.timeout_s, missing=()) from error
+                missing = self._rendezvous.laggards(spec, index=0)
+                raise timed_out(spec.key, op="connecting", timeout_s=self.timeout_s, missing=missing) from error
             raise group_broken(spec.key, reason=f"a member went away while it was built ({error})") from error
         group = GlooGroup(
             pg=pg, spec=spec, rank=rank, timeout_s=self.timeout_s,

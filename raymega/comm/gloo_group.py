@@ -75,10 +75,12 @@ class GlooGroup:
         return self._collective("all_reduce", lambda pg: pg.allreduce([x], self._reduce[op]), x)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        assert out.numel() == self.size * x.numel(), f"out has {out.numel()} elements, needs {self.size * x.numel()}"
         flat_out, flat_x = out.view(-1), x.view(-1)
         self._collective("all_gather", lambda pg: pg._allgather_base(flat_out, flat_x), x, out).wait()
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        assert x.numel() == self.size * out.numel(), f"x has {x.numel()} elements, needs {self.size * out.numel()}"
         flat_out, flat_x = out.view(-1), x.view(-1)
         self._collective("reduce_scatter", lambda pg: pg._reduce_scatter_base(flat_out, flat_x), x, out).wait()
 

@@ -22,7 +22,8 @@ from raymega.errors import ClusterError, GroupBroken
 Store = Any  # a dist.TCPStore or PrefixStore, which torch exports without types
 _torch: Any = dist
 
-_ROLL_CALL_S = 0.3  # guess: members that were stuck as well wake within milliseconds
+_ROLL_CALL_S = 0.5  # guess: members that were stuck as well wake within milliseconds
+_PATIENCE_S = 0.1  # guess: what an error may be held back by a report of it
 
 
 class Rendezvous:
@@ -73,8 +74,8 @@ class Rendezvous:
         return group_broken(key, reason=reason)
 
     def report_stuck(self, spec: GroupSpec, *, rank: int, index: int) -> None:
-        """Say that this member was in collective number `index` when the group failed; skipped if it would block."""
-        if not self._busy.acquire(blocking=False):
+        """Say that this member was in collective number `index` when the group failed; skipped if that takes long."""
+        if not self._busy.acquire(timeout=_PATIENCE_S):
             return
         try:
             self.prefixed(spec.key).set(f"stuck/{rank}", str(index))
