@@ -146,13 +146,16 @@ def parse(text: str) -> Manifest:
             raise StateError(
                 f"the manifest has format {found}; this raymega reads up to {FORMAT}. Install a newer one."
             )
+        missing = [name for name in (*_FACTS, "tensors", "shards", "checksum") if name not in data]
+        if missing:
+            raise StateError(f"the manifest lacks {', '.join(missing)}", missing=tuple(missing))
         if data.pop("checksum") != _checksum(data):
             raise StateError("the manifest is corrupt: its text does not have the checksum that it names")
         tensors = tuple(TensorInfo(**{**entry, "shape": tuple(entry["shape"])}) for entry in data["tensors"])
         shards = tuple(ShardFile.from_json(entry) for entry in data["shards"])
         return Manifest(**{name: data[name] for name in _FACTS}, tensors=tensors, shards=shards)
     except KeyError as error:
-        raise StateError(f"the manifest lacks {error.args[0]!r}", missing=error.args[0]) from error
+        raise StateError(f"the manifest is corrupt: an entry lacks {error.args[0]!r}") from error
     except (ValueError, TypeError) as error:
         raise StateError(f"the manifest is corrupt: {error}") from error
 

@@ -63,12 +63,11 @@ def test_a_newer_format_says_so():
         parse(json.dumps({**json.loads(MANIFEST.to_text()), "format": 99}))
 
 
-@pytest.mark.parametrize("field", ["samples", "seed", "scalars", "tensors", "shards", "checksum", "format"])
-def test_a_missing_part_is_named(field: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("raymega.layout.checkpoint_manifest._checksum", lambda body: "same")
+@pytest.mark.parametrize("field", ["samples", "seed", "scalars", "tensors", "shards", "checksum"])
+def test_a_missing_part_is_named(field: str):
     data = json.loads(MANIFEST.to_text())
     del data[field]
-    with pytest.raises(StateError, match=f"lacks '{field}'"):
+    with pytest.raises(StateError, match=f"manifest lacks {field}"):
         parse(json.dumps(data))
 
 
