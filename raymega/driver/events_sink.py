@@ -1,0 +1,62 @@
+"""Keeps `events.jsonl`: what happened to the run, what was done about it, and why; for people and scripts.
+
+    {"t": .., "seq": 7, "generation": 1000001, "step": 13, "event": "WorkerLost", "state": "Settling",
+     "commands": ["AbortGeneration"], "reason": "w2 is lost: ..", "worker": "w2", "node": "n1", ..}
+    {.., "event": "RunEnded", "exit_code": 0, "steps_lost": 0}
+
+Steps are not in it (they are in `metrics.jsonl`), nor the parts of a checkpoint. `seq` grows over all controllers.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from raymega.control.codec import plain
+from raymega.control.commands import Finish
+from raymega.control.events import ShardsSaved, StepCommitted
+from raymega.control.loop import Turn
+from raymega.driver.json_lines import LineWriter, read_lines
+
+
+class EventsSink:
+    """A watcher of the loop."""
+
+    def __init__(self, file: Path) -> None:
+        self._lines = LineWriter(file)
+        self._seq = max((line["seq"] for line in read_lines(file)), default=0)
+
+    def saw(self, turn: Turn) -> None:
+        quiet = isinstance(turn.event, StepCommitted | ShardsSaved)
+        if turn.decision.reason and not (quiet and type(turn.decision.state) is type(turn.before)):
+            self._add(turn, type(turn.event).__name__, _facts(turn))
+        for command in turn.decision.commands:
+            if isinstance(command, Finish):
+                self._add(turn, "RunEnded", {"exit_code": command.exit_code, "steps_lost": command.steps_lost})
+                self._lines.sync()
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _add(self, turn: Turn, event: str, facts: dict[str, Any]) -> None:
+        self._seq += 1
+        decision = turn.decision
+        self._lines.add(
+            {
+                "t": turn.t,
+                "seq": self._seq,
+                "generation": decision.state.story.generation,
+                "step": decision.state.story.committed,
+                "event": event,
+                "state": type(decision.state).__name__,
+                "commands": [type(command).__name__ for command in decision.commands],
+                "reason": decision.reason,
+                **facts,
+            }
+        )
+
+
+def _facts(turn: Turn) -> dict[str, Any]:
+    """The event's own fields; its step and generation are the line's, its own reason is what it was told."""
+    own = dict(plain(turn.event))
+    if "reason" in own:
+        own["told"] = own.pop("reason")
+    return own

@@ -1,0 +1,114 @@
+"""The directory of a run: what lies where, and the files that are written once.
+
+RUNDIR/config.yaml      as resolved
+       metrics.jsonl    one line a committed step
+       events.jsonl     what happened, and why what was done
+       journal/         every decision, replayable
+       logs/  tensorboard/  traces/  checkpoints/
+       LOCK             who is writing here
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from raymega.config.schema import Config
+from raymega.errors import ConfigError, StateError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDirectory:
+    """A run's directory, by its absolute path."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.txt"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "LOCK"
+
+    def create(self) -> None:
+        """Make the directory and its rooms; those that exist are kept. Raises: ConfigError where it cannot be."""
+        try:
+            for folder in (self.path, self.journal, self.logs, self.traces):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the run directory {self.path} cannot be made: {error.strerror}. Set run.dir to a directory where "
+                "you may write"
+            ) from error
+
+    def write_config(self, config: Config) -> None:
+        """Keep the config as resolved."""
+        write_whole(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+
+    def read_config(self) -> Config:
+        """The config as it was resolved when the run was started. Raises: StateError if there is none."""
+        try:
+            return Config.model_validate(yaml.safe_load(self.config.read_text()))
+        except FileNotFoundError as error:
+            raise StateError(f"{self.path} is not a run directory: it has no config.yaml") from error
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file all or nothing: readers see the old text or the new one. Raises: StateError naming the file."""
+    try:
+        handle, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+        try:
+            with os.fdopen(handle, "w") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(draft, file)
+        except OSError:
+            os.unlink(draft)
+            raise
+    except OSError as error:
+        raise cannot_write(file, error) from error
+
+
+def cannot_write(file: Path, error: OSError) -> StateError:
+    """What to tell when a file of the run cannot be written."""
+    return StateError(
+        f"{file} cannot be written: {error.strerror}. Make room, or give access, and start the run again: it goes on "
+        "from its newest checkpoint",
+        file=str(file),
+    )

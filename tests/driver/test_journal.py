@@ -1,0 +1,61 @@
+import threading
+
+import pytest
+
+from raymega.control.codec import command_to_json, replay
+from raymega.control.states import first_state
+from raymega.driver.journal import Journal, journals, read_entries, read_head
+from raymega.errors import StateError
+from tests.control.fake_hands import brain
+from tests.driver.runs import journalled
+
+
+def test_a_journal_fed_to_the_brain_gives_the_same_decisions(tmp_path):
+    journalled(tmp_path, kill_once={7: 1, 13: 2}, break_once={9}, skipped={3}, jitter=3)
+    (file,) = journals(tmp_path)
+    head, entries = read_head(file), list(read_entries(file))
+    state = first_state(epoch=head.epoch, checkpoint=head.checkpoint)
+    again = replay(state, ((entry.t, entry.event) for entry in entries), brain=brain())
+    written = [(entry.state, entry.commands, entry.reason) for entry in entries]
+    assert written == [(type(d.state).__name__, tuple(command_to_json(c) for c in d.commands), d.reason) for d in again]
+    assert (head.rules, entries[-1].state) == (brain().rules, "Finished")
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40])
+def test_a_torn_last_line_is_no_line(tmp_path, cut):
+    turns = journalled(tmp_path)
+    (file,) = journals(tmp_path)
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert [entry.seq for entry in read_entries(file)] == [turn.seq for turn in turns[:-1]]
+
+
+def test_a_line_that_is_broken_in_the_middle_is_an_error_that_names_it(tmp_path):
+    journalled(tmp_path)
+    (file,) = journals(tmp_path)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:4], "{torn\n", *lines[5:]]))
+    with pytest.raises(StateError, match=r"000001.jsonl:5 is not JSON"):
+        list(read_entries(file))
+
+
+def test_of_many_controllers_each_gets_an_epoch_of_its_own(tmp_path):
+    epochs, start = [], threading.Barrier(8)
+
+    def begin() -> None:
+        start.wait()
+        journal = Journal.begin(tmp_path, rules=brain().rules, checkpoint=None, t=0.0)
+        epochs.append(journal.epoch)
+        journal.close()
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(epochs) == list(range(1, 9))
+
+
+def test_a_controller_that_died_before_it_began_is_named(tmp_path):
+    (tmp_path / "000001.jsonl").touch()
+    with pytest.raises(StateError, match="died before it began"):
+        read_head(tmp_path / "000001.jsonl")

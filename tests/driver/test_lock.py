@@ -1,0 +1,78 @@
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import pytest
+
+from raymega.driver import lock as lock_module
+from raymega.driver.lock import Owner, RunLock, read_owner
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError, StateError
+
+HOLD = (
+    "import sys, pathlib\n"
+    "from raymega.driver.lock import RunLock\n"
+    "lock = RunLock.acquire(pathlib.Path(sys.argv[1]), controller='raymega:other')\n"
+    "print('held', flush=True)\n"
+    "sys.stdin.read()\n"
+    "lock.release()\n"
+)
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process that holds the lock."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "LOCK")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_run_is_refused_and_told_who_is_there(tmp_path, other):
+    with pytest.raises(ConfigError, match=f"in use by raymega:other \\(process {other.pid} on "):
+        RunLock.acquire(tmp_path / "LOCK", controller="raymega:mine")
+
+
+def test_a_released_lock_leaves_no_file(tmp_path, other):
+    other.communicate(b"", timeout=30)
+    assert not (tmp_path / "LOCK").exists()
+
+
+def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, other):
+    other.kill()
+    other.wait(timeout=30)
+    assert (tmp_path / "LOCK").exists()
+    lock = RunLock.acquire(tmp_path / "LOCK", controller="raymega:mine")
+    assert read_owner(tmp_path / "LOCK").controller == "raymega:mine"
+    lock.release()
+    assert read_owner(tmp_path / "LOCK") is None
+
+
+def elsewhere(until: float) -> Owner:
+    return replace(Owner.me(controller="raymega:far", until=until), space="another boot", host="m2")
+
+
+def test_a_process_that_cannot_be_seen_from_here_counts_as_alive_until_its_lock_lapses(tmp_path):
+    file = tmp_path / "LOCK"
+    file.write_text(json.dumps(asdict(elsewhere(time.time() + 60))))
+    with pytest.raises(ConfigError, match="raymega:far"):
+        RunLock.acquire(file, controller="raymega:mine")
+    file.write_text(json.dumps(asdict(elsewhere(time.time() - 1))))
+    RunLock.acquire(file, controller="raymega:mine").release()
+
+
+def test_a_held_lock_is_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock_module, "LEASE_S", 0.2)
+    lock = RunLock.acquire(tmp_path / "LOCK", controller="raymega:mine")
+    first, limit = read_owner(tmp_path / "LOCK").until, time.monotonic() + 30
+    while (owner := read_owner(tmp_path / "LOCK")) is None or owner.until == first:
+        assert time.monotonic() < limit, "the lock is not renewed"
+    lock.release()
+
+
+def test_a_directory_without_a_config_is_no_run(tmp_path):
+    with pytest.raises(StateError, match=r"has no config\.yaml"):
+        RunDirectory(path=tmp_path).read_config()
