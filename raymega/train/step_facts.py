@@ -71,6 +71,11 @@ class Facts:
         )  # fmt: skip
         return head + b"".join(_LOSS.pack(loss.microbatch, loss.loss_sum, loss.tokens) for loss in self.losses)
 
+    @staticmethod
+    def packed_bytes(*, num_losses: int) -> int:
+        """Length of packed facts that own so many losses."""
+        return _HEAD.size + num_losses * _LOSS.size
+
     @classmethod
     def unpack(cls, payload: bytes) -> "Facts":
         step, generation, norm_sq, work_hash, elements, contributors, num_losses = _HEAD.unpack_from(payload)
@@ -151,7 +156,7 @@ def decide(facts: Facts, *, expected: Expected, training: TrainingConfig, sample
         samples: samples of all committed steps, this one included, if it commits.
     Raises: RaymegaBug if the facts are not those of exactly the work of this step.
     """
-    _check(facts, expected=expected)
+    check_facts(facts, expected=expected)
     loss = facts.loss_sum / max(1, facts.tokens)
     grad_norm = math.sqrt(facts.norm_sq) if facts.norm_sq >= 0 else math.nan
     reason = _reason_to_skip(facts)
@@ -182,7 +187,11 @@ def _reason_to_skip(facts: Facts) -> str | None:
     return None
 
 
-def _check(facts: Facts, *, expected: Expected) -> None:
+def check_facts(facts: Facts, *, expected: Expected) -> None:
+    """Hold merged facts against the constants of the step.
+
+    Raises: RaymegaBug naming every fact that differs.
+    """
     got = {
         "step": facts.step, "generation": facts.generation, "work hash": facts.work_hash,
         "elements": facts.elements, "contributors": facts.contributors, "tokens": facts.tokens,

@@ -1,0 +1,195 @@
+"""One generation of one worker: build the groups, hold the state, then step after step as far as there is leave.
+
+enter: groups, state, Ready --> run: [ leave -> batch -> step -> report -> snapshot -> evaluation ]*
+                                     until it is told to leave, or a peer is gone
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from raymega.comm.boundary_log import BoundaryLog
+from raymega.comm.frames import BufferPool
+from raymega.comm.group import Fabric
+from raymega.comm.p2p import Inbox, Outbox
+from raymega.layout.param_layout import is_tied
+from raymega.model.stage import specs_of
+from raymega.train.step_facts import Commit, Skip
+from raymega.worker.batches import BatchStore
+from raymega.worker.evaluation import evaluate
+from raymega.worker.execute import Executor
+from raymega.worker.interface import Assignment, MicrobatchRows, Ready, Split, StepBatch, StepReport, WorkerSettings
+from raymega.worker.orders import Leave, Orders
+from raymega.worker.reports import Reports
+from raymega.worker.saving import Saves
+from raymega.worker.state import TrainState
+from raymega.worker.step import Constants, Done, Step
+from raymega.worker.world import build_world
+
+RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a worker keeps from generation to generation."""
+
+    settings: WorkerSettings
+    orders: Orders
+    reports: Reports
+    batches: BatchStore
+    saves: Saves
+
+
+class Generation:
+    """Runs on the training thread; `phase` may be read by any."""
+
+    def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric) -> None:
+        self.number = assignment.generation
+        self.phase = "building"
+        self._assignment, self._desk, self._fabric = assignment, desk, fabric
+        self._device = torch.device(desk.settings.device)
+
+    def enter(self, held: TrainState | None) -> TrainState:
+        """Build groups and state, and say so.
+
+        Raises: CollectiveTimeout naming members that never came; GroupBroken; StateError if the state cannot be loaded.
+        """
+        began = time.perf_counter()
+        config, assignment = self._desk.settings.config, self._assignment
+        specs = specs_of(config)
+        self._world = build_world(
+            plan=assignment.plan, generation=self.number, me=self._desk.settings.worker, fabric=self._fabric,
+            tied=is_tied(specs),
+        )  # fmt: skip
+        built = time.perf_counter()
+        self.phase = "loading"
+        state = self._hold(held)
+        self._desk.saves.prepare(state, world=self._world)
+        self._step = self._make_step(state, Constants.of(specs, plan=assignment.plan))
+        seconds = {"build": built - began, "load": time.perf_counter() - built}
+        self._desk.reports.add(Ready(generation=self.number, committed=state.committed, seconds=seconds))
+        return state
+
+    def run(self) -> None:
+        """Do steps until the generation is over."""
+        state, orders = self._step.state, self._desk.orders
+        self.phase = "idle"
+        while (leave := orders.next_leave(self.number, state.committed)) is not None:
+            if not self._one_step(state, leave):
+                return
+            self.phase = "idle"
+
+    def _one_step(self, state: TrainState, leave: Leave) -> bool:
+        """Whether the generation goes on."""
+        began = time.perf_counter()
+        self.phase = "waiting-batch"
+        batch = self._batch("train", after_step=state.committed, index=0)
+        if batch is None:
+            return False
+        waited = time.perf_counter()
+        done = self._step.run(batch)
+        if done is None:
+            return False
+        self._log.release(through_step=batch.step)
+        stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
+        self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
+        self._desk.batches.settle(state.committed)
+        return self._evaluate(state) if self._is_evaluated(state.committed) else True
+
+    def _hold(self, held: TrainState | None) -> TrainState:
+        assignment, settings = self._assignment, self._desk.settings
+        if assignment.keep_state:
+            assert held is not None, "there is a state to keep"
+            assert held.committed == assignment.step, "the kept state is that of the assignment"
+            return held
+        state = TrainState.build(settings.config, world=self._world, device=self._device)
+        if assignment.checkpoint is not None:
+            state.load(assignment.checkpoint, config=settings.config)
+        elif settings.config.run.init_from is not None:
+            state.load_params(settings.config.run.init_from, config=settings.config)
+        state.begin_at(committed=assignment.step, skipped=assignment.skipped)
+        return state
+
+    def _make_step(self, state: TrainState, constants: Constants) -> Step:
+        settings, world = self._desk.settings, self._world
+        self._log = BoundaryLog(device=self._device)
+        executor = Executor(
+            world=world,
+            chunks={v: chunk.model for v, chunk in state.chunks.items()},
+            inbox=Inbox(pool=BufferPool(device=self._device), generation=self.number, ahead=RECEIVES_AHEAD),
+            outbox=Outbox(log=self._log, generation=self.number),
+            seq_len=settings.config.data.seq_len,
+            device=self._device,
+        )
+        return Step(
+            config=settings.config,
+            world=world,
+            state=state,
+            executor=executor,
+            constants=constants,
+            device=self._device,
+            decided=lambda step: self._desk.orders.decide(self.number, step),
+            phase=self._enter_phase,
+        )
+
+    def _enter_phase(self, name: str) -> None:
+        self.phase = name
+
+    def _batch(self, split: Split, *, after_step: int, index: int) -> StepBatch | None:
+        """The batch as this worker needs it: stages between the ends need none."""
+        if not (self._world.is_first or self._world.is_last):
+            return _without_rows(split, after_step=after_step, index=index)
+        return self._desk.batches.take(
+            (split, after_step, index),
+            microbatches=self._world.microbatches,
+            left=lambda: not self._desk.orders.is_current(self.number),
+        )
+
+    def _is_evaluated(self, committed: int) -> bool:
+        training = self._desk.settings.config.training
+        due = training.eval_every > 0 and (committed % training.eval_every == 0 or committed == training.steps)
+        return due and self._assignment.eval_batches > 0
+
+    def _evaluate(self, state: TrainState) -> bool:
+        self.phase = "evaluate"
+        report = evaluate(
+            self._eval_batches(state.committed), executor=self._step.executor, world=self._world,
+            after_step=state.committed, device=self._device,
+        )  # fmt: skip
+        if self._desk.orders.is_current(self.number) and self._world.is_root:
+            self._desk.reports.add(report)
+        return self._desk.orders.is_current(self.number)
+
+    def _eval_batches(self, committed: int) -> Iterator[StepBatch]:
+        for index in range(self._assignment.eval_batches):
+            batch = self._batch("valid", after_step=committed, index=index)
+            if batch is None:
+                return
+            yield batch
+
+    def _report(self, done: Done, state: TrainState, *, began: float, seconds: dict[str, float]) -> None:
+        if not self._world.is_root:
+            return
+        ruling = done.ruling
+        self._desk.reports.add(
+            StepReport(
+                step=state.committed,
+                generation=self.number,
+                loss=ruling.loss,
+                grad_norm=ruling.grad_norm,
+                lr=ruling.lr if isinstance(ruling, Commit) else 0.0,
+                tokens=ruling.tokens,
+                skipped=isinstance(ruling, Skip),
+                step_s=time.perf_counter() - began,
+                t=time.time(),
+                seconds={**done.seconds, **seconds},
+            )
+        )
+
+
+def _without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:
+    rows: dict[int, MicrobatchRows] = {}
+    step = after_step if split == "train" else index
+    return StepBatch(split=split, step=step, after_step=after_step, trained_tokens=0, microbatches=rows)

@@ -1,0 +1,118 @@
+"""What the controller has told a worker, and where the training thread waits for it.
+
+Every order carries its generation; an order of an older generation has no effect (law 7). Orders arrive on other
+threads than the one that trains, so everything here is under one condition.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raymega.worker.interface import Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Leave to do the next step; `save`: take a snapshot once it has committed."""
+
+    save: bool
+
+
+class Orders:
+    """The newest assignment, the leave granted within it, and whether to go on at all."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._assignment: Assignment | None = None
+        self._aborted = 0
+        self._until_step = 0
+        self._save_at: set[int] = set()
+        self._decided = (0, 0)
+        self._stopped = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, woken: Callable[[], None]) -> None:
+        """Call `woken` (from the ordering thread, outside the lock) whenever a generation ends or the worker stops."""
+        self._listeners.append(woken)
+
+    def assign(self, assignment: Assignment) -> None:
+        with self._changed:
+            if assignment.generation <= max(self._current_generation, self._aborted):
+                return
+            self._assignment = assignment
+            self._until_step, self._save_at = assignment.step, set()
+            self._changed.notify_all()
+        self._tell()
+
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
+        """Extend the leave; it never shrinks within a generation."""
+        with self._changed:
+            if generation != self._current_generation:
+                return
+            self._until_step = max(self._until_step, until_step)
+            self._save_at.update(save_at)
+            self._changed.notify_all()
+
+    def abort(self, generation: int) -> tuple[int, int]:
+        """Promise that nothing of `generation` or older decides from here on.
+
+        Returns: the newest decision, (steps decided, generation that decided it), at the moment of the promise.
+        """
+        with self._changed:
+            self._aborted = max(self._aborted, generation)
+            self._changed.notify_all()
+            decided = self._decided
+        self._tell()
+        return decided
+
+    def decide(self, generation: int, step: int) -> bool:
+        """Record that `step` (steps committed after it) is decided, if `generation` is still current.
+
+        One lock with `abort`: a decision is in the answer to an abort, or it was never made (false).
+        """
+        with self._changed:
+            if not self.is_current(generation):
+                return False
+            self._decided = (step, generation)
+            return True
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._tell()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def is_current(self, generation: int) -> bool:
+        """Is `generation` the one to work in?"""
+        return not self._stopped and generation == self._current_generation and generation > self._aborted
+
+    def next_assignment(self, after: int) -> Assignment | None:
+        """Wait for a current assignment of a generation above `after`; None once stopped."""
+        with self._changed:
+            while not self._stopped:
+                found = self._assignment
+                if found is not None and found.generation > max(after, self._aborted):
+                    return found
+                self._changed.wait()
+            return None
+
+    def next_leave(self, generation: int, committed: int) -> Leave | None:
+        """Wait for leave to do the step after `committed`; None when `generation` is over."""
+        with self._changed:
+            while self.is_current(generation):
+                if self._until_step > committed:
+                    return Leave(save=committed + 1 in self._save_at)
+                self._changed.wait()
+            return None
+
+    @property
+    def _current_generation(self) -> int:
+        return self._assignment.generation if self._assignment is not None else 0
+
+    def _tell(self) -> None:
+        for woken in self._listeners:
+            woken()

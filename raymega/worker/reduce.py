@@ -1,0 +1,40 @@
+"""REDUCE: from what each worker accumulated to the gradient of the whole batch, out of place.
+
+    accumulators --copy--> reduced --team: parts--> --ring: replicas--> --tied ends--> what the optimizer reads
+    (stay intact)
+
+A reduction that breaks is done again from the accumulators. Sums have the same bits on all members of a group, and the
+order is fixed by the plan. Nothing divides: the one divisor of the loss was applied when the backward began.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from raymega.worker.state import Chunk, TrainState
+from raymega.worker.world import World
+
+
+def reduce_gradients(state: TrainState, *, world: World) -> None:
+    """Fill every chunk's `reduced`.
+
+    Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
+    """
+    summed = [chunk for chunk in state.chunks.values() if chunk.reduced is not None]
+    for chunk in summed:
+        chunk.reduced_grad.copy_(chunk.model.flat.grad)
+        chunk.model.sum_partial_grads(out=chunk.reduced_grad)
+    for work in [world.ring.start_all_reduce(chunk.reduced_grad) for chunk in summed]:
+        work.wait()
+    _sum_tied(summed, world=world)
+
+
+def _sum_tied(chunks: Iterable[Chunk], *, world: World) -> None:
+    """Both ends of the pipeline hold a tied matrix; its gradient is the sum of its two uses, once a step."""
+    views = [c.model.tied.view(c.reduced_grad) for c in chunks if c.model.tied is not None]
+    if not views:
+        return
+    total = torch.stack(views).sum(0) if len(views) > 1 else views[0].clone()
+    world.tied.all_reduce(total)
+    for view in views:
+        view.copy_(total)

@@ -1,0 +1,36 @@
+"""What a worker has to say, numbered, until the controller has read it."""
+
+import threading
+from collections import deque
+
+from raymega.worker.interface import Report
+
+
+class Reports:
+    """A numbered queue with a blocking read; reading with a higher `since` acknowledges what came before."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reports: deque[tuple[int, Report]] = deque()
+        self._next = 1
+        self._closed = False
+
+    def add(self, report: Report) -> None:
+        with self._changed:
+            self._reports.append((self._next, report))
+            self._next += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let every reader return at once from now on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def since(self, number: int, *, wait_s: float) -> tuple[tuple[int, Report], ...]:
+        """Reports numbered above `number`; waits up to `wait_s` for the first."""
+        with self._changed:
+            while self._reports and self._reports[0][0] <= number:
+                self._reports.popleft()
+            self._changed.wait_for(lambda: bool(self._reports) or self._closed, timeout=wait_s)
+            return tuple(self._reports)

@@ -1,0 +1,127 @@
+"""What a worker holds of the run: its chunks of the model, their optimizers, and how many steps they have seen.
+
+    chunk 0   flat parameters | accumulated gradients | moments        every flat buffer of one layout
+    chunk 1   ...
+    committed steps, skipped steps                                     everything else follows from these
+
+All of it is listed by `items` under (name, kind, box); what is not listed may not influence the next step.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from raymega.checkpoint.load import load, load_params
+from raymega.checkpoint.state_item import StateItem
+from raymega.config.schema import Config
+from raymega.layout.checkpoint_layout import Share, assign
+from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
+from raymega.layout.param_layout import holdings
+from raymega.model.stage import StageModel, build_stage, specs_of
+from raymega.train.optimizer import Optimizer, build_optimizer
+from raymega.train.state_items import SCALAR, state_items
+from raymega.worker.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One virtual stage with its optimizer. `reduced`: where gradient sums go, out of place; None: nothing to sum."""
+
+    model: StageModel
+    optimizer: Optimizer
+    reduced: torch.Tensor | None
+
+    @property
+    def reduced_grad(self) -> torch.Tensor:
+        """What the optimizer reads: the sum over the plan, which is the accumulator itself where nobody shares."""
+        return self.model.flat.grad if self.reduced is None else self.reduced
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainState:
+    """A worker's state of the run. `chunks`: by virtual stage."""
+
+    chunks: Mapping[int, Chunk]
+    committed: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def build(cls, config: Config, *, world: World, device: torch.device) -> "TrainState":
+        """First values, for this worker's boxes."""
+        plan, coord = world.plan, world.coord
+        last = len(plan.layers) - 1
+        return cls(
+            chunks={
+                v: _chunk(config, world=world, layers=plan.layers[v], first=v == 0, last=v == last, device=device)
+                for v in range(coord.stage, len(plan.layers), plan.mesh.pp)
+            }
+        )
+
+    def load(self, uri: str, *, config: Config) -> None:
+        """Fill everything from a checkpoint; it must hold this state, no more and no less."""
+        load(uri, items=tuple(self.items()), expected=tensors_of(specs_of(config), kinds=self.kinds))
+
+    def load_params(self, uri: str, *, config: Config) -> None:
+        """Take a checkpoint's parameters only."""
+        load_params(uri, items=tuple(self.items()), expected=tensors_of(specs_of(config), kinds=self.kinds))
+
+    def begin_at(self, *, committed: int, skipped: int) -> None:
+        """Set the counters; the optimizers' follow from them."""
+        self.committed, self.skipped = committed, skipped
+        for chunk in self.chunks.values():
+            chunk.optimizer.updates.fill_(committed - skipped)
+
+    def zero_grad(self) -> None:
+        for chunk in self.chunks.values():
+            chunk.model.flat.zero_grad()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """param, and one for each moment."""
+        return ("param", *next(iter(self.chunks.values())).optimizer.moments)
+
+    def items(self) -> Iterator[StateItem]:
+        """Every box held, in all its kinds. The optimizers' counter is derived, so it is not among them."""
+        for chunk in self.chunks.values():
+            for view in state_items(chunk.model.params, data=chunk.model.flat.data, optimizer=chunk.optimizer):
+                if view.box != SCALAR:
+                    yield StateItem(name=view.name, kind=view.kind, shape=view.shape, box=view.box, tensor=view.tensor)
+
+    @property
+    def num_counted(self) -> tuple[int, int]:
+        """(boxes, elements) that count for the norm in this worker's replica."""
+        counted = [p for c in self.chunks.values() for p in c.model.params if p.counted and p.box.num_elements]
+        return len(counted), sum(param.box.num_elements for param in counted)
+
+
+def kinds_of(config: Config) -> tuple[str, ...]:
+    """Kinds of state that a run of `config` has."""
+    return ("param",) if config.training.optimizer == "sgd" else ("param", "exp_avg", "exp_avg_sq")
+
+
+def checkpoint_tensors(config: Config) -> tuple[TensorInfo, ...]:
+    """Every tensor that a checkpoint of `config` holds."""
+    return tensors_of(specs_of(config), kinds=kinds_of(config))
+
+
+def shares_of(config: Config, *, world: World) -> tuple[Share, ...]:
+    """What this worker writes of a checkpoint."""
+    specs = specs_of(config)
+    shares = assign(holdings(specs, world.plan), shapes={spec.name: spec.shape for spec in specs})
+    return shares[world.plan.mesh.rank(world.coord)]
+
+
+def _chunk(
+    config: Config, *, world: World, layers: tuple[int, int], first: bool, last: bool, device: torch.device
+) -> Chunk:
+    assert config.run.seed is not None, "the seed is drawn before workers start"
+    team = world.team if world.team.size > 1 else None
+    model = build_stage(config, layers=layers, first=first, last=last, team=team, seed=config.run.seed, device=device)
+    flat = model.flat
+    shares = world.ring.size > 1 or model.has_partial_grads or model.tied is not None
+    return Chunk(
+        model=model,
+        optimizer=build_optimizer(config.training, data=flat.data, num_decayed=flat.num_decayed),
+        reduced=torch.empty_like(flat.grad) if shares else None,
+    )

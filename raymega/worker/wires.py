@@ -1,0 +1,27 @@
+"""Which wires a worker's groups run over: gloo between CPUs, NCCL between GPUs."""
+
+from typing import Protocol
+
+from raymega.comm.gloo import GlooFabric
+from raymega.comm.group import Fabric
+from raymega.worker.interface import Assignment, WorkerSettings
+
+
+class MakeFabric(Protocol):
+    """Connects a worker to the others of a generation."""
+
+    def __call__(self, *, assignment: Assignment, settings: WorkerSettings) -> Fabric: ...
+
+
+def connect(*, assignment: Assignment, settings: WorkerSettings) -> Fabric:
+    """Connect to the generation's rendezvous store.
+
+    Raises: ClusterError if the store does not answer.
+    """
+    return GlooFabric.connect(
+        assignment.store,
+        me=settings.worker,
+        generation=assignment.generation,
+        timeout_s=settings.config.elastic.group_timeout_s,
+        bind_address=settings.bind_address,
+    )

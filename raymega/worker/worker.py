@@ -1,0 +1,134 @@
+"""One worker's life: it is assigned a place in a generation, runs steps as far as it has leave, and reports.
+
+    controller's calls (any thread)             training thread, one for each generation
+      start(assignment)  --> orders               wait for an assignment
+      feed(batches)      --> batches                build groups, hold state, report Ready
+      grant(until)       --> orders                 while there is leave: step, report, snapshot, evaluate
+      abort(generation)  --> orders, fabric         a peer is gone: leave, report GenerationBroken, keep the state
+      pulse(since)       <-- reports              wait for the next assignment
+
+It knows no Ray and decides nothing about the run. Orders of an older generation have no effect.
+"""
+
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import torch
+
+from raymega.comm.group import Fabric
+from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
+from raymega.worker.batches import BatchStore
+from raymega.worker.generation import Desk, Generation
+from raymega.worker.interface import Assignment, GenerationBroken, Pulse, StepBatch, WorkerFailed, WorkerSettings
+from raymega.worker.orders import Orders
+from raymega.worker.reports import Reports
+from raymega.worker.saving import Saves
+from raymega.worker.state import TrainState
+from raymega.worker.wires import MakeFabric, connect
+
+WORLD_CHANGED = (GroupBroken, CollectiveTimeout, StaleMessage)
+
+
+class Worker:
+    """`WorkerApi` without Ray. The training thread starts with the first assignment."""
+
+    def __init__(self, settings: WorkerSettings, *, fabric: MakeFabric = connect) -> None:
+        self.settings = settings
+        self.orders, self.reports, self.batches = Orders(), Reports(), BatchStore()
+        saves = Saves(settings=settings, reports=self.reports)
+        self._desk = Desk(
+            settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves
+        )
+        self._make_fabric = fabric
+        self._fabric: Fabric | None = None
+        self._generation: Generation | None = None
+        self.state: TrainState | None = None
+        self._thread: threading.Thread | None = None
+        self.orders.listen(self._wake)
+
+    def start(self, assignment: Assignment) -> None:
+        """Leave any older generation and take this place."""
+        self.orders.assign(assignment)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="raymega-worker", daemon=True)
+            self._thread.start()
+
+    def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None:
+        """Put batches ahead; those of another generation are dropped."""
+        if self.orders.is_current(generation):
+            self.batches.put(batches)
+
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...] = ()) -> None:
+        """Leave to run until `until_step` steps are committed."""
+        self.orders.grant(generation, until_step, save_at)
+
+    def abort(self, generation: int) -> tuple[int, int]:
+        """Leave `generation`; returns the newest decision (steps, generation): a promise that no other follows."""
+        return self.orders.abort(generation)
+
+    def stop(self) -> None:
+        """End the training thread; blocks until it has ended."""
+        self.orders.stop()
+        if self._thread is not None:
+            self._thread.join()
+        self._desk.saves.finish()
+        self.reports.close()
+
+    def pulse(self, since: int, wait_s: float) -> Pulse:
+        """Reports numbered above `since`, as soon as there are any; after `wait_s` seconds without."""
+        reports = self.reports.since(since, wait_s=wait_s)
+        generation, state = self._generation, self.state
+        on_cuda = self.settings.device.startswith("cuda")
+        return Pulse(
+            worker=self.settings.worker,
+            generation=generation.number if generation is not None else 0,
+            committed=state.committed if state is not None else 0,
+            phase=generation.phase if generation is not None else "idle",
+            reports=reports,
+            rss_bytes=psutil.Process().memory_info().rss,
+            device_bytes=torch.cuda.max_memory_allocated() if on_cuda else 0,
+        )
+
+    def _wake(self) -> None:
+        """A generation ended: break its groups, and let whoever waits for a batch look again."""
+        fabric = self._fabric
+        if fabric is not None and not self.orders.is_current(fabric.generation):
+            fabric.abort()
+        self.batches.wake()
+
+    def _live(self) -> None:
+        last = 0
+        while (assignment := self.orders.next_assignment(last)) is not None:
+            last = assignment.generation
+            with ThreadPoolExecutor(1, thread_name_prefix=f"raymega-g{last}") as pool:
+                error = pool.submit(self._train, assignment).exception()
+            if error is not None:
+                self._report_end(error, generation=last)
+            elif not self.orders.stopped:
+                self._report_left(last, reason="told to leave")
+
+    def _train(self, assignment: Assignment) -> None:
+        """One generation, from building its groups to leaving it."""
+        self._fabric = self._make_fabric(assignment=assignment, settings=self.settings)
+        try:
+            if not self.orders.is_current(assignment.generation):
+                return
+            self._generation = Generation(assignment=assignment, desk=self._desk, fabric=self._fabric)
+            self.state = self._generation.enter(self.state)
+            self._generation.run()
+        finally:
+            self._fabric.abort()  # a peer that still waits for this worker wakes at once
+            self._fabric.close()
+
+    def _report_end(self, error: BaseException, *, generation: int) -> None:
+        if isinstance(error, WORLD_CHANGED):
+            self._report_left(generation, reason=str(error))
+            return
+        trace = "".join(traceback.format_exception(error))
+        self.reports.add(WorkerFailed(generation=generation, error=error, traceback=trace))
+
+    def _report_left(self, generation: int, *, reason: str) -> None:
+        committed = self.state.committed if self.state is not None else 0
+        self.reports.add(GenerationBroken(generation=generation, reason=reason, committed=committed))

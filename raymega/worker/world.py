@@ -1,0 +1,91 @@
+"""One generation as one worker sees it: its place in the plan, and the groups it shares with others.
+
+team   the tp shards of my stage and replica                  collectives of the model
+ring   the holders of the same boxes, one of each replica     gradient sum
+pairs  one group with each neighbour a route leads to         activations down, gradients up, facts
+tied   the other end of the pipeline, for a shared embedding  the sum of its two gradients
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raymega.comm.group import Fabric, Group, GroupSpec
+from raymega.comm.solo import SoloGroup
+from raymega.mesh import Coord
+from raymega.pipeline.actions import Action
+from raymega.plan.groups import groups_of
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.programs import programs_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A worker's place in one generation. Where nobody shares an axis, its group is a group of one."""
+
+    generation: int
+    plan: Plan
+    coord: Coord
+    program: tuple[Action, ...]
+    team: Group
+    ring: Group
+    tied: Group
+    pairs: Mapping[WorkerId, Group]
+
+    @property
+    def me(self) -> WorkerId:
+        return self.plan.worker(self.coord)
+
+    @property
+    def is_first(self) -> bool:
+        return self.coord.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.coord.stage == self.plan.mesh.pp - 1
+
+    @property
+    def is_root(self) -> bool:
+        """Rank 0 sums the facts and reports the step."""
+        return self.coord == Coord(0, 0, 0)
+
+    @property
+    def microbatches(self) -> tuple[int, ...]:
+        """The micro-batches that this worker's team computes."""
+        return self.plan.microbatches_of(replica=self.coord.replica, stage=self.coord.stage)
+
+    def neighbour(self, *, microbatch: int, stage: int) -> WorkerId:
+        """Who computes `microbatch` at a neighbouring stage, at my shard."""
+        replica = self.plan.routes[microbatch][stage]
+        return self.plan.worker(Coord(replica, stage, self.coord.shard))
+
+
+def build_world(*, plan: Plan, generation: int, me: WorkerId, fabric: Fabric, tied: bool) -> World:
+    """Build my groups, in the order that all members share.
+
+    Raises: CollectiveTimeout naming the members that never came; GroupBroken after an abort.
+    """
+    coord = plan.coord_of(me)
+    by_axis: dict[str, list[Group]] = {"tp": [], "dp": [], "pair": [], "tied": []}
+    for spec in groups_of(plan, generation=generation, tied=tied):
+        if me in spec.members:
+            by_axis[spec.axis].append(fabric.group(GroupSpec(key=spec.key, members=spec.members)))
+    return World(
+        generation=generation,
+        plan=plan,
+        coord=coord,
+        program=programs_of(plan)[plan.mesh.rank(coord)],
+        team=_only(by_axis["tp"], me),
+        ring=_only(by_axis["dp"], me),
+        tied=_only(by_axis["tied"], me),
+        pairs={_other(group, me): group for group in by_axis["pair"]},
+    )
+
+
+def _only(groups: list[Group], me: WorkerId) -> Group:
+    assert len(groups) <= 1, "a worker has one group on this axis"
+    return groups[0] if groups else SoloGroup(spec=GroupSpec(key="solo", members=(me,)))
+
+
+def _other(group: Group, me: WorkerId) -> WorkerId:
+    first, second = group.spec.members
+    return second if first == me else first
