@@ -22,7 +22,8 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./r
 
 
 def _group(help_text: str) -> typer.Typer:
-    return typer.Typer(help=help_text, no_args_is_help=True, pretty_exceptions_enable=False)
+    # Help is plain text: drawing it with rich would load markdown and syntax parsers, half a second of them.
+    return typer.Typer(help=help_text, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 app = _group("Train large language models in 3D parallel on Ray, on clusters that lose machines.")
@@ -43,12 +44,10 @@ def train(
 ) -> None:
     """Train, or go on training, what a config says.
 
+    \b
     Examples:
-
       raymega train nano --set training.steps=50
-
       raymega train run.yaml --set parallelism.data_parallel_size=4 --set training.lr=6e-4
-
       raymega train runs/quick-otter/config.yaml --resume 200
     """
     from raymega.cli.reading import config_of, resume_of
