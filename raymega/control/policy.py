@@ -24,7 +24,10 @@ RESUMABLE = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a config says about the course of a run. Times in seconds; a cadence of 0 is never."""
+    """What a config says about the course of a run. Times in seconds; a cadence of 0 is never.
+
+    What is evaluated and saved is what workers evaluate and save: both follow the same config.
+    """
 
     steps: int
     batch_size: int
@@ -38,12 +41,13 @@ class Rules:
     lease_s: float
 
     @classmethod
-    def of(cls, config: Config) -> "Rules":
+    def of(cls, config: Config, *, validates: bool) -> "Rules":
+        """The rules of `config`; `validates`: there is a validation split to evaluate on."""
         return cls(
             steps=config.training.steps,
             batch_size=config.training.batch_size,
             save_every=config.checkpoint.every_steps,
-            eval_every=config.training.eval_every,
+            eval_every=config.training.eval_every if validates else 0,
             min_devices=config.elastic.min_devices,
             max_restarts=config.elastic.max_restarts,
             max_nonfinite_steps=config.training.max_nonfinite_steps,
@@ -57,7 +61,8 @@ class Rules:
         return step == self.steps or (self.save_every > 0 and step % self.save_every == 0)
 
     def is_evaluated(self, step: int) -> bool:
-        return self.eval_every > 0 and step % self.eval_every == 0
+        """Is the validation loss taken after `step` steps? Where any is, the last step's is."""
+        return self.eval_every > 0 and (step % self.eval_every == 0 or step == self.steps)
 
 
 def granted_until(*, committed: int, granted: int, recent_step_s: tuple[float, ...], steps: int) -> int:

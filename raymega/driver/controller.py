@@ -166,7 +166,7 @@ class Controller:
         self._told.end(ended)
 
     def _run(self) -> Finished | Failed:
-        launch, rules = self._launch, Rules.of(self._launch.config)
+        launch, rules = self._launch, Rules.of(self._launch.config, validates=self._launch.eval_batches > 0)
         with ExitStack() as on_end:
             on_end.callback(self._lock.release)
             journal = Journal.begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, t=time.time())

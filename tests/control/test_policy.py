@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raymega.config.schema import Config
+from raymega.config.schema import Config, TrainingConfig
 from raymega.control.policy import Rules, back_off_s, eval_steps, granted_until, save_steps, stop_exit_code
 from tests.control.fake_hands import RULES
 
@@ -39,11 +39,17 @@ def test_the_leave_never_shrinks_ends_at_the_last_step_and_leaves_a_step_to_do(c
 
 def test_every_nth_step_and_the_last_are_saved():
     assert save_steps(RULES, after=3, until=20) == (5, 10, 15, 20)
-    assert save_steps(Rules.of(Config()), after=0, until=100) == (100,)
+    assert save_steps(Rules.of(Config(), validates=True), after=0, until=100) == (100,)
 
 
 def test_no_step_is_evaluated_unless_asked_for():
     assert eval_steps(RULES, after=0, until=20) == ()
+
+
+def test_every_nth_step_and_the_last_are_evaluated_where_there_is_something_to_evaluate_on():
+    config = Config(training=TrainingConfig(steps=10, eval_every=4))
+    assert eval_steps(Rules.of(config, validates=True), after=0, until=10) == (4, 8, 10)
+    assert eval_steps(Rules.of(config, validates=False), after=0, until=10) == ()
 
 
 def test_the_back_off_doubles_up_to_half_a_minute():
