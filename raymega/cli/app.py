@@ -77,6 +77,30 @@ def status(run: Run, as_json: Json = False) -> None:
 
 
 @app.command()
+def sample(
+    run: Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to go on from.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to draw.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0, help="Lower is safer; 0 takes the most likely token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from so many most likely tokens; 0: from all.")] = 50,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same text.")] = 0,
+    step: Annotated[
+        str, typer.Option(metavar="auto|STEP", help="Which checkpoint; auto: the newest whole one.")
+    ] = "auto",
+) -> None:
+    """Let a run's newest checkpoint go on with a text, on this machine.
+
+    Example: raymega sample quick-otter "To be, or not to be" --tokens 60
+    """
+    from raymega.cli.reading import checkpoint_of, run_directory
+    from raymega.worker.sample import Draws, sample_text
+
+    found = run_directory(run)
+    draws = Draws(num_tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
+    typer.echo(sample_text(found.read_config(), checkpoint=checkpoint_of(found, step=step), prompt=text, draws=draws))
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Look at this machine: is everything there that a run needs?
 

@@ -68,5 +68,19 @@ def checkpoints_uri(word: str) -> str:
     """Where the checkpoints of a run lie; a URI or a directory that is no run stands for itself."""
     if "://" in word or (Path(word).is_dir() and not (Path(word) / "config.yaml").is_file()):
         return word
-    run = run_directory(word)
+    return _checkpoints_of(run_directory(word))
+
+
+def _checkpoints_of(run: RunDirectory) -> str:
     return run.read_config().checkpoint.path or str(run.checkpoints)
+
+
+def checkpoint_of(run: RunDirectory, *, step: str) -> str:
+    """The directory of a run's checkpoint: of a step, or `auto`. Raises: StateError if there is none that is whole."""
+    from raymega.checkpoint.find import at_step, newest_complete
+
+    start, uri = resume_of(step), _checkpoints_of(run)
+    found = at_step(uri, step=start) if isinstance(start, int) else newest_complete(uri)
+    if found is None:
+        raise StateError(f"{uri} has no checkpoint yet. Wait for one, or set checkpoint.every_steps lower.")
+    return found.uri

@@ -9,6 +9,7 @@ import pytest
 
 from raymega.config.load import load, to_yaml
 from raymega.driver.lock import RunLock
+from tests.checkpoint.worlds import save
 
 STEP = {"step": 3, "loss": 6.5, "tokens_per_s": 1234.5, "tokens_total": 900, "mesh": "dp=2 tp=1 pp=2", "generation": 7}
 
@@ -81,3 +82,29 @@ def test_checkpoints_are_listed_with_what_is_wrong_with_them(raymega, demo):
     assert raymega("ckpt", "ls", "demo").out.splitlines()[0].split() == ["step-3", "unpublished"]
     assert json.loads(raymega("ckpt", "ls", "demo", "--json").out)[0]["step"] == 3
     assert raymega("ckpt", "verify", str(demo / "checkpoints")).code == 5
+
+
+def test_a_run_without_a_checkpoint_has_nothing_to_sample_from(raymega, demo):
+    ended = raymega("sample", "demo", "To be")
+    assert ended.code == 5
+    assert "has no checkpoint yet" in ended.err
+
+
+@pytest.mark.parametrize("step", ["auto", "2"])
+def test_a_sample_comes_from_the_checkpoint_that_was_asked_for(raymega, demo, monkeypatch, step: str):
+    for number in (2, 10):
+        save(demo / "checkpoints", step=number)
+    asked = []
+    monkeypatch.setattr(
+        "raymega.worker.sample.sample_text", lambda config, **how: asked.append(how) or "To be, my lord"
+    )
+    assert raymega("sample", "demo", "To be", "--step", step, "--tokens", "7").out == "To be, my lord\n"
+    assert (asked[0]["prompt"], asked[0]["draws"].num_tokens) == ("To be", 7)
+    assert asked[0]["checkpoint"].endswith("step-10" if step == "auto" else "step-2")
+
+
+def test_whole_checkpoints_verify(raymega, demo):
+    save(demo / "checkpoints", step=2)
+    ended = raymega("ckpt", "verify", "demo")
+    assert ended.out.split()[:2] == ["step-2", "complete"]
+    assert ended.code == 0
