@@ -84,6 +84,16 @@ def test_a_team_that_only_waits_for_the_circle_is_not_named() -> None:
     assert "stage 2" not in found
 
 
+def test_two_teams_that_wait_for_what_each_would_make_next_are_a_circle() -> None:
+    chunks_the_wrong_way_round = """
+        stage 0 | 0F0 2F0 0B0 2B0
+        stage 1 | 1F0 3F0 1B0 3B0
+    """
+    assert faults_of(chunks_the_wrong_way_round, num_stages=4, num_microbatches=1) == (
+        "deadlock: stage 0 waits for 1B0 of stage 1, and stage 1 waits for 2B0 of stage 0"
+    )
+
+
 def test_a_team_that_waits_for_its_own_later_action_is_a_circle_of_one() -> None:
     one_team = "both | 1F0 0F0 1B0 0B0"
     assert faults_of(one_team, num_microbatches=1) == "deadlock: both needs its own 0F0 before 1F0"

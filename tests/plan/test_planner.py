@@ -22,6 +22,7 @@ def config(
     microbatches: int = 6,
     devices: int | None = None,
     layers_per_stage: tuple[int, ...] | None = None,
+    sequence_parallel: bool = False,
 ) -> Config:
     return Config.model_validate(
         {
@@ -32,6 +33,7 @@ def config(
                 "tensor_model_parallel_size": tp,
                 "pipeline_model_parallel_size": pp,
                 "layers_per_stage": layers_per_stage,
+                "sequence_parallel": sequence_parallel,
             },
             "training": {"batch_size": 2 * microbatches, "micro_batch_size": 2},
         }
@@ -112,6 +114,12 @@ def test_layers_are_as_the_config_cuts_them_else_balanced() -> None:
     made = config(pp=3, layers_per_stage=(1, 2, 3))
     assert on(made, 3).plan.layers == ((0, 1), (1, 3), (3, 6))
     assert on(made, 2).plan.layers == ((0, 3), (3, 6))
+
+
+def test_a_team_that_has_shrunk_to_one_has_no_sequence_to_cut() -> None:
+    made = config(tp=2, sequence_parallel=True)
+    assert on(made, 2).plan.sequence_parallel
+    assert not on(made, 1).plan.sequence_parallel
 
 
 def test_a_run_starts_with_its_own_mesh_or_not_at_all() -> None:
