@@ -42,7 +42,10 @@ class Attention:
         self.head_size, self.on_heads, self.team = head_size, on_heads, team
 
     def __call__(self, x: Tensor) -> Tensor:
-        qkv = column_linear(x, weight=self.qkv, bias=self.qkv_bias, team=self.team)
+        keys = slice(self.num_heads * self.head_size, (self.num_heads + self.num_kv_heads) * self.head_size)
+        # A bias of the keys adds the same to all scores of a query, and softmax cancels it: what a sum of gradients
+        # leaves of it is rounding, which Adam would blow up to full steps that differ by layout.
+        qkv = column_linear(x, weight=self.qkv, bias=self.qkv_bias, team=self.team, still=keys)
         batch, length, _ = qkv.shape
         heads = qkv.view(batch, length, -1, self.head_size)  # [B, T, heads + 2 kv_heads, K]
         q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=2)

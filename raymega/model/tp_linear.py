@@ -21,10 +21,16 @@ from torch.autograd.function import once_differentiable
 
 from raymega.model.tp_team import Team
 
+NOTHING = slice(0, 0)
 
-def column_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
-    """x [B, T/tp or T, D], weight [F/tp, D] -> [B, T, F/tp]."""
-    return _ColumnLinear.apply(x, weight, bias, team)
+
+def column_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team, still: slice = NOTHING) -> Tensor:
+    """x [B, T/tp or T, D], weight [F/tp, D] -> [B, T, F/tp].
+
+    Args:
+        still: elements of the bias whose gradient is exactly zero by the mathematics of what follows.
+    """
+    return _ColumnLinear.apply(x, weight, bias, team, still)
 
 
 def row_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
@@ -43,11 +49,13 @@ def add_weight_grad(weight: Tensor, *, dy: Tensor, x: Tensor) -> None:
     weight.grad.addmm_(_rows(dy).t(), _rows(x))
 
 
-def add_bias_grad(bias: Tensor | None, *, dy: Tensor) -> None:
-    """db += the sum of dY over all rows, in the accumulator."""
+def add_bias_grad(bias: Tensor | None, *, dy: Tensor, still: slice = NOTHING) -> None:
+    """db += the sum of dY over all rows, in the accumulator; nothing to the elements `still`."""
     if bias is not None:
         assert bias.grad is not None
-        bias.grad.add_(_rows(dy).sum(0))
+        db = _rows(dy).sum(0)
+        db[still] = 0.0
+        bias.grad.add_(db)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -56,19 +64,19 @@ def _rows(x: Tensor) -> Tensor:
 
 class _ColumnLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team, still: slice) -> Tensor:
         ctx.save_for_backward(x)  # under sequence parallelism the shard's part only: it is gathered again
-        ctx.weight, ctx.bias, ctx.team = weight, bias, team
+        ctx.weight, ctx.bias, ctx.team, ctx.still = weight, bias, team, still
         return F.linear(team.spread(x), weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None, None]:
         (x,) = ctx.saved_tensors
         dx = ctx.team.start_collect(input_grad(dy, weight=ctx.weight))  # travels while the weight's part is computed
         add_weight_grad(ctx.weight, dy=dy, x=ctx.team.spread(x))
-        add_bias_grad(ctx.bias, dy=dy)
-        return dx.wait(), None, None, None
+        add_bias_grad(ctx.bias, dy=dy, still=ctx.still)
+        return dx.wait(), None, None, None, None
 
 
 class _RowLinear(torch.autograd.Function):
