@@ -41,7 +41,7 @@ def load(text: str, *, source: str, overrides: tuple[str, ...] = ()) -> Config:
     typed = typed_section(entry, section=Config, key="")
     faults.extend(typed.faults)
     config = Config.model_validate(typed.value or {})
-    unread = frozenset(fault.key.partition("[")[0] for fault in typed.faults)
+    unread = frozenset(fault.key.partition("[")[0] for fault in faults)
     broken = faults_of(config, unread=unread)
     faults.extend(_placed(fault, entry=entry, source=source) for fault in broken)
     if faults:

@@ -25,15 +25,19 @@ DP = "parallelism.data_parallel_size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule and the keys it reads; where one of them is faulty by itself, the rule cannot be asked."""
+    """A rule and the keys it reads; where one of them, its section or the whole text is faulty, it cannot be asked."""
 
     broken: Callable[[Config], Fault | None]
     reads: tuple[str, ...]
 
+    def is_askable(self, unread: frozenset[str]) -> bool:
+        sections = {key.partition(".")[0] for key in self.reads}
+        return not unread & {*self.reads, *sections, ""}
+
 
 def faults_of(config: Config, *, unread: frozenset[str] = frozenset()) -> tuple[Fault, ...]:
     """Every rule that `config` breaks, leaving out rules that read a key in `unread`."""
-    asked = [rule for rule in RULES if not unread.intersection(rule.reads)]
+    asked = [rule for rule in RULES if rule.is_askable(unread)]
     return tuple(fault for rule in asked if (fault := rule.broken(config)) is not None)
 
 

@@ -7,6 +7,7 @@ from raymega.config.load import load, schema, to_yaml
 from raymega.config.presets import preset_names, preset_text
 from raymega.config.schema import Config
 from raymega.errors import ConfigError
+from raymega.pipeline.catalog import schedule_names
 
 
 def loaded(text: str, *overrides: str) -> Config:
@@ -154,8 +155,17 @@ def test_all_faults_come_at_once_each_with_its_line():
     ]  # fmt: skip
 
 
-def test_a_faulty_value_does_not_drag_the_rules_that_read_it_along():
-    assert "heads" not in refusal("model: {hidden_size: ninety, num_attention_heads: 5}")
+@pytest.mark.parametrize(
+    ("text", "override"),
+    [
+        ("model: {hidden_size: ninety, num_attention_heads: 5}", "run.seed=1"),
+        ("model: {hidden_size: 90, hidden_size: 91, num_attention_heads: 5}", "run.seed=1"),
+        ("model: 3", "parallelism.tensor_model_parallel_size=3"),
+        ("model: {hidden_size: 90", "parallelism.tensor_model_parallel_size=3"),
+    ],
+)
+def test_what_cannot_be_read_does_not_drag_the_rules_that_read_it_along(text: str, override: str):
+    assert refusal(text, override).count("\n") == 0
 
 
 def test_set_lays_over_the_file_key_by_key_and_the_last_one_counts():
@@ -182,6 +192,11 @@ def test_what_is_written_has_the_same_numbers_for_other_readers_of_yaml():
     config = loaded("run: {name: '1e5', dir: 'on', seed: 7}\ndata: {train: [{path: None a, weight: 1e-9}]}\n")
     assert loaded(to_yaml(config)) == config
     assert yaml.safe_load(to_yaml(config))["data"]["train"] == [{"path": "None a", "weight": 1e-9}]
+
+
+def test_every_schedule_that_a_config_may_name_is_in_the_catalog():
+    schedules = schema()["$defs"]["ParallelismConfig"]["properties"]["schedule"]["enum"]
+    assert set(schedules) <= set(schedule_names())
 
 
 def test_the_schema_describes_every_field_and_agrees_with_the_loader():
