@@ -1,0 +1,104 @@
+"""What is said at the start of a run and at its end.
+
+run quick-otter   /home/me/runs/quick-otter
+plan dp=2 tp=1 pp=2, 4 workers, schedule 1f1b, 4 micro-batches of 4 samples
+  stage 0   layers 0-1   w0 on n1   w2 on n1
+  stage 1   layers 2-3   w1 on n1   w3 on n1
+"""
+
+from collections.abc import Iterator
+from math import log
+from pathlib import Path
+
+from raymega.control.goodput import CATEGORIES
+from raymega.control.loop import Turn
+from raymega.driver.progress import Facts, Progress
+from raymega.driver.run_dir import write_whole
+from raymega.plan.plan import Plan
+
+NODE_LETTERS = 8  # of the 56 that Ray names a node with
+
+
+def banner(progress: Progress, *, facts: Facts) -> str:
+    """The run and its first plan, as text."""
+    plan = progress.plan
+    lines = [f"run {facts.name}   {facts.run_dir}"]
+    return "\n".join([*lines, *plan_lines(plan, progress)] if plan is not None else lines)
+
+
+def plan_lines(plan: Plan, progress: Progress) -> Iterator[str]:
+    """The plan, one line a stage: its layers, and who holds it in each replica."""
+    batch = f"{plan.num_microbatches} micro-batches of {plan.microbatch_size} samples"
+    yield f"plan {plan.mesh}, {plan.mesh.size} workers, schedule {plan.schedule}, {batch}"
+    node = {seat.worker: seat.node[:NODE_LETTERS] for seat in progress.seats}
+    for stage in range(plan.mesh.pp):
+        held = [plan.layers[virtual] for virtual in range(stage, len(plan.layers), plan.mesh.pp)]
+        layers = ", ".join(f"{first}-{end - 1}" if end > first else "none" for first, end in held)
+        teams = [plan.mesh.team(replica=replica, stage=stage) for replica in range(plan.mesh.dp)]
+        workers = [plan.workers[rank] for team in teams for rank in team]
+        yield f"  stage {stage}   layers {layers}   " + "   ".join(f"{w} on {node.get(w, '-')}" for w in workers)
+
+
+def summary(progress: Progress, *, facts: Facts) -> str:
+    """How a run ended, what it brought, where the time went, and how it can go on."""
+    finish, story, lines = progress.finish, progress.story, list[str]()
+    if finish is None or story is None:
+        return f"run {facts.name} has not ended"
+    lines.append(f"run {facts.name} ended with exit code {finish.exit_code}: {finish.reason}")
+    lines.extend(_losses(progress, facts))
+    done = f"{story.committed:,} of {facts.config.training.steps:,} committed"
+    lines.append(f"  steps          {done}, {story.steps_lost} lost, {max(0, progress.recoveries)} recoveries")
+    if progress.last is not None:
+        lines.append(f"  tokens         {story.tokens_total:,}, {progress.last.tokens_per_s:,.0f} a second at the end")
+    lines.extend(goodput_lines(progress))
+    if story.checkpoint is not None:
+        lines.append(f"  checkpoint     {story.checkpoint.uri}")
+    lines.append(f"  run directory  {facts.run_dir}")
+    lines.append(f"  {_way_on(progress, facts)}")
+    return "\n".join(lines)
+
+
+def goodput_lines(progress: Progress) -> Iterator[str]:
+    """Where the worker-seconds went, in one table that adds up to all of them."""
+    spent, useful = progress.goodput, progress.goodput.share_of("useful")
+    yield f"  goodput        {spent.share:.1%} of {spent.total_s:,.1f} worker-seconds, useful {useful:.1%}"
+    known = [name for name in CATEGORIES if spent.seconds[name] > 0]
+    for name in known:
+        yield f"    {name:<12} {spent.seconds[name]:>10,.1f} s {spent.share_of(name):>7.1%}"
+
+
+class SummaryFile:
+    """A watcher of the loop: writes the summary to a file when the run ends, whoever is there to read the console."""
+
+    def __init__(self, file: Path, *, facts: Facts, t: float) -> None:
+        self._file, self._facts, self._progress = file, facts, Progress.begin(t)
+
+    def saw(self, turn: Turn) -> None:
+        self._progress = self._progress.after(turn)
+        if self._progress.finish is not None:
+            write_whole(self._file, summary(self._progress, facts=self._facts) + "\n")
+
+
+def _losses(progress: Progress, facts: Facts) -> Iterator[str]:
+    first, last, validated = progress.first, progress.last, progress.validated
+    if first is None or last is None:
+        return
+    yield f"  loss           {first.loss:.4f} at step {first.step} -> {last.loss:.4f} at step {last.step}"
+    if validated is not None:
+        yield f"  validation     {validated.val_loss:.4f} after step {validated.step}"
+    marks = []
+    if facts.config.model.vocab_size is not None:
+        marks.append(f"ln(vocab) {log(facts.config.model.vocab_size):.4f}")
+    if facts.unigram_entropy is not None:
+        marks.append(f"unigram entropy {facts.unigram_entropy:.4f}")
+    if marks:
+        yield f"  to compare     {', '.join(marks)}"
+
+
+def _way_on(progress: Progress, facts: Facts) -> str:
+    config = f"{facts.run_dir}/config.yaml"
+    assert progress.finish is not None, "only a run that ended can go on"
+    if progress.finish.resume_step is None:
+        more = 2 * facts.config.training.steps
+        return f"to train on    raymega train {config} --set training.steps={more}"
+    return f"to resume      raymega train {config}   (goes on after step {progress.finish.resume_step})"

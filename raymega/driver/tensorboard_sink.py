@@ -1,0 +1,58 @@
+"""Writes the figures of each step as TensorBoard files; look at them with `tensorboard --logdir RUNDIR/tensorboard`."""
+
+import time
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+
+from raymega.control.commands import Rewind
+from raymega.control.goodput import CATEGORIES
+from raymega.control.loop import Turn
+from raymega.driver.progress import Progress, records_of
+from raymega.metrics import StepRecord
+
+
+class TensorBoardSink:
+    """A watcher of the loop. Steps to which the run goes back are purged, so that each stands once.
+
+    Args:
+        step: the step that the run goes on from.
+    """
+
+    def __init__(self, folder: Path, *, step: int, t: float) -> None:
+        self._folder, self._progress = folder, Progress.begin(t)
+        self._writer = self._open(step)
+
+    def saw(self, turn: Turn) -> None:
+        self._progress = self._progress.after(turn)
+        for command in turn.decision.commands:
+            if isinstance(command, Rewind):
+                self._writer.close()
+                self._writer = self._open(command.step)
+        for record in records_of(turn):
+            for name, value in scalars(record, self._progress).items():
+                self._writer.add_scalar(name, value, global_step=record.step, walltime=record.t)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _open(self, step: int) -> SummaryWriter:
+        own = f".{time.time_ns()}"  # its names go by the second; two writers of one second would share a file
+        return SummaryWriter(str(self._folder), purge_step=step + 1, filename_suffix=own)
+
+
+def scalars(record: StepRecord, progress: Progress) -> dict[str, float]:
+    """The figures of a step, by the names under which they are drawn."""
+    spent = progress.goodput
+    figures = {
+        "loss/train": record.loss,
+        "optimizer/grad_norm": record.grad_norm,
+        "optimizer/lr": record.lr,
+        "throughput/tokens_per_s": record.tokens_per_s,
+        "throughput/tokens_total": record.tokens_total,
+        "time/step_s": record.step_s,
+        "time/bubble": spent.last_bubble,
+        "goodput/all": spent.share,
+        **{f"goodput/{name}": spent.share_of(name) for name in CATEGORIES},
+    }
+    return figures if record.val_loss is None else figures | {"loss/valid": record.val_loss}
