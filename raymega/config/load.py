@@ -70,10 +70,12 @@ def schema() -> dict[str, Any]:
 
 
 def _placed(fault: Fault, *, entry: Entry, source: str) -> Fault:
-    """The fault with the place of its key; of the file, where the key has its default."""
+    """The fault with the place of its key; of its section or the file, where the key has its default."""
     where = places(entry)
-    section = fault.key.partition(".")[0]
-    return replace(fault, place=where.get(fault.key) or where.get(section) or Place(source=source))
+    if fault.key in where:
+        return replace(fault, place=where[fault.key])
+    place = where.get(fault.key.partition(".")[0]) or Place(source=source)
+    return replace(fault, place=place, problem=f"{fault.problem} (not given; this is the default)")
 
 
 def _refusal(faults: list[Fault], *, changes: tuple[str, ...], source: str) -> ConfigError:

@@ -110,6 +110,13 @@ def test_five_broken_rules_come_in_one_message_with_one_proposal_that_passes():
     load(text.replace(", num_experts: 3", ""), source="run.yaml", overrides=pasted)
 
 
+def test_a_value_that_was_not_given_is_told_to_be_the_default():
+    with pytest.raises(
+        ConfigError, match=r"^run.yaml:1: training.batch_size: 16 is not a multiple .* \(not given; this"
+    ):
+        load("training: {micro_batch_size: 32}", source="run.yaml")
+
+
 def test_a_proposal_keeps_the_model_and_the_batch_where_it_can():
     config = with_values(Config(), {"model.num_attention_heads": 8, TP: 3, "training.batch_size": 10, DP: 2})
     assert written(proposal(config)) == (f"{TP}=2", "training.micro_batch_size=2")
