@@ -12,6 +12,7 @@ from raymega.comm.group import Group
 from raymega.comm.solo import SoloGroup
 from raymega.config.schema import Config
 from raymega.layout.shard_box import Box
+from raymega.model.backward import run_backward
 from raymega.model.stage import PassContext, StageModel, build_stage
 from tests.comm.worlds import LocalWorld, on_group
 
@@ -56,9 +57,9 @@ class Shard:
             x = y.detach().requires_grad_()
         loss = self.stages[-1].loss_sum(outputs[-1], ids[:, 1:], mask)
         self.loss += loss.item()
-        loss.backward(torch.tensor(1.0 / ids[:, 1:].numel() if scale is None else scale))
+        run_backward(loss, grad=torch.tensor(1.0 / ids[:, 1:].numel() if scale is None else scale))
         for i in range(len(self.stages) - 2, -1, -1):
-            outputs[i].backward(inputs[i + 1].grad)
+            run_backward(outputs[i], grad=inputs[i + 1].grad)
 
     @torch.no_grad()
     def logits(self, ids: Tensor) -> Tensor:
