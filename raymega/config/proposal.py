@@ -8,7 +8,8 @@ from typing import Any
 
 from raymega.config import choices
 from raymega.config.choices import nearest_to, number
-from raymega.config.rules import DP, NAME, PP, TP, faults_of, plain_name
+from raymega.config.rules import NAME, faults_of, plain_name
+from raymega.config.rules_mesh import DP, PP, TP
 from raymega.config.schema import Config, ModelConfig
 
 Changes = dict[str, Any]  # Any: dotted key -> a value of that field's type

@@ -12,15 +12,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.config import choices
+from raymega.config import choices, rules_mesh, rules_model
 from raymega.config.choices import near, number
 from raymega.config.fault import Fault, one_of
-from raymega.config.schema import Config, ModelConfig
+from raymega.config.rules_mesh import DP, PP, TP
+from raymega.config.schema import Config
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-TP = "parallelism.tensor_model_parallel_size"
-PP = "parallelism.pipeline_model_parallel_size"
-DP = "parallelism.data_parallel_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,140 +37,6 @@ def faults_of(config: Config, *, unread: frozenset[str] = frozenset()) -> tuple[
     """Every rule that `config` breaks, leaving out rules that read a key in `unread`."""
     asked = [rule for rule in RULES if rule.is_askable(unread)]
     return tuple(fault for rule in asked if (fault := rule.broken(config)) is not None)
-
-
-def _heads_cut_the_hidden_size(config: Config) -> Fault | None:
-    model = config.model
-    if model.custom or model.head_size or model.hidden_size % model.num_attention_heads == 0:
-        return None
-    fits = near(choices.head_counts(config), model.num_attention_heads)
-    problem = f"{model.num_attention_heads} heads do not divide hidden_size {model.hidden_size}"
-    way_out = f"Use {one_of(fits)} heads, or give model.head_size" if fits else "Use an even hidden_size"
-    return Fault(key="model.num_attention_heads", problem=problem, way_out=way_out)
-
-
-def _kv_heads_divide_the_heads(config: Config) -> Fault | None:
-    heads, kv = config.model.num_attention_heads, choices.kv_heads(config)
-    if config.model.custom or heads % kv == 0:
-        return None
-    problem = f"{kv} kv heads do not divide {heads} heads; each serves as many queries as the others"
-    fits = one_of(near(choices.divisors(heads), kv))
-    return Fault(key="model.num_key_value_heads", problem=problem, way_out=f"Use {fits}")
-
-
-def _rotary_turns_pairs(config: Config) -> Fault | None:
-    model, size = config.model, choices.head_size(config)
-    whole = model.head_size or model.hidden_size % model.num_attention_heads == 0
-    if model.custom or model.kind != "llama" or not whole or size % 2 == 0:
-        return None
-    problem = f"a head has {size} elements; rotary positions turn pairs, so that it must be even"
-    if model.head_size:
-        return Fault(key="model.head_size", problem=problem, way_out=f"Use {one_of((size - 1, size + 1)[size == 1 :])}")
-    fits = near(choices.head_counts(config), model.num_attention_heads)
-    way_out = f"Use {one_of(fits)} heads, or give model.head_size" if fits else "Use an even hidden_size"
-    return Fault(key="model.num_attention_heads", problem=problem, way_out=way_out)
-
-
-def _kinds_keep_apart(config: Config) -> Fault | None:
-    model, plain = config.model, ModelConfig()
-    foreign = {
-        "qk_norm": model.qk_norm,
-        "rope_theta": model.rope_theta != plain.rope_theta,
-        "num_key_value_heads": choices.kv_heads(config) != model.num_attention_heads,
-    }
-    named = [name for name, used in foreign.items() if used]
-    if model.kind != "gpt2" or not named:
-        return None
-    problem = f"{', '.join(named)} given, but kind gpt2 has learned positions and plain attention"
-    return Fault(key=f"model.{named[0]}", problem=problem, way_out="Leave that out, or use kind llama")
-
-
-def _tp_divides(config: Config, *, what: str, size: int, fits: bool, rule: str) -> Fault | None:
-    tp = config.parallelism.tensor_model_parallel_size
-    if config.model.custom or tp == "auto" or fits:
-        return None
-    problem = f"{tp} does not go with {what} {size}; {rule}"
-    valid = one_of(near(choices.tp_sizes(config), tp, count=4))
-    return Fault(key=TP, problem=problem, way_out=f"Use {valid}, to fit heads, kv heads and ffn_size")
-
-
-def _tp_divides_the_heads(config: Config) -> Fault | None:
-    heads, tp = config.model.num_attention_heads, number(config.parallelism.tensor_model_parallel_size)
-    rule = "every shard has as many whole heads"
-    return _tp_divides(config, what="model.num_attention_heads", size=heads, fits=heads % tp == 0, rule=rule)
-
-
-def _tp_goes_with_the_kv_heads(config: Config) -> Fault | None:
-    kv, tp = choices.kv_heads(config), number(config.parallelism.tensor_model_parallel_size)
-    others = kv == config.model.num_attention_heads or config.model.num_attention_heads % kv != 0  # their own faults
-    fits = others or choices.tp_fits_kv_heads(kv, tp)
-    rule = "tp divides the kv heads, or is a multiple of them and they are replicated"
-    return _tp_divides(config, what="model.num_key_value_heads", size=kv, fits=fits, rule=rule)
-
-
-def _tp_divides_the_ffn(config: Config) -> Fault | None:
-    ffn, tp = choices.ffn_size(config), number(config.parallelism.tensor_model_parallel_size)
-    rule = "every shard has as many columns of it"
-    return _tp_divides(config, what="model.ffn_size", size=ffn, fits=ffn % tp == 0, rule=rule)
-
-
-def _sequence_parallel_needs_a_team(config: Config) -> Fault | None:
-    tp, seq_len = config.parallelism.tensor_model_parallel_size, config.data.seq_len
-    if not config.parallelism.sequence_parallel or tp == "auto" or (tp > 1 and seq_len % tp == 0):
-        return None
-    key = "parallelism.sequence_parallel"
-    if tp == 1:
-        way_out = "Set it to false, or tensor_model_parallel_size to 2 or more"
-        return Fault(key=key, problem="it cuts the sequence over a team, but tp is 1", way_out=way_out)
-    problem = f"data.seq_len {seq_len} is no multiple of tp {tp}, over which the sequence is cut"
-    lengths = sorted({tp * max(1, seq_len // tp), tp * -(-seq_len // tp)})
-    return Fault(key=key, problem=problem, way_out=f"Set it to false, or data.seq_len to {one_of(lengths)}")
-
-
-def _every_stage_has_a_layer(config: Config) -> Fault | None:
-    layers, pp = config.model.num_layers, number(config.parallelism.pipeline_model_parallel_size)
-    if pp <= layers:
-        return None
-    problem = f"{pp} stages for {layers} layers; every stage has at least one"
-    return Fault(key=PP, problem=problem, way_out=f"Use {layers} or less, or model.num_layers {pp} or more")
-
-
-def _layers_per_stage_add_up(config: Config) -> Fault | None:
-    given, layers = config.parallelism.layers_per_stage, config.model.num_layers
-    pp = config.parallelism.pipeline_model_parallel_size
-    if given is None or (sum(given) == layers and pp in ("auto", len(given))):
-        return None
-    stages = min(layers, len(given) if pp == "auto" else pp)
-    problem = f"{list(given)} has {len(given)} stages and {sum(given)} layers; the model has {layers} layers"
-    wanted = "" if pp == "auto" else f", the mesh {pp} stages"
-    way_out = f"Use {list(choices.balanced(layers, stages))}, or leave it out"
-    return Fault(key="parallelism.layers_per_stage", problem=problem + wanted, way_out=way_out)
-
-
-def _the_mesh_fits_the_devices(config: Config) -> Fault | None:
-    axes, devices = config.parallelism, config.run.devices
-    dp, tp, pp = (
-        number(axis)
-        for axis in (axes.data_parallel_size, axes.tensor_model_parallel_size, axes.pipeline_model_parallel_size)
-    )
-    if devices is None or dp * tp * pp <= devices:
-        return None
-    problem = f"dp={dp} tp={tp} pp={pp} needs {dp * tp * pp} devices; {devices} are given"
-    smaller = devices // (tp * pp)
-    way_out = f"Use data_parallel_size {smaller}" if smaller else "Use a smaller tp or pp"
-    return Fault(key="run.devices", problem=problem, way_out=f"{way_out}, or run.devices {dp * tp * pp}")
-
-
-def _the_least_devices_are_within_reach(config: Config) -> Fault | None:
-    axes, least = config.parallelism, config.elastic.min_devices
-    sizes = (axes.data_parallel_size, axes.tensor_model_parallel_size, axes.pipeline_model_parallel_size)
-    most = config.run.devices
-    if most is None and "auto" not in sizes:
-        most = number(sizes[0]) * number(sizes[1]) * number(sizes[2])
-    if most is None or least <= most:
-        return None
-    problem = f"the run ends below {least} devices, but starts with {most}"
-    return Fault(key="elastic.min_devices", problem=problem, way_out=f"Use {most} or less")
 
 
 def _microbatches_divide_the_batch(config: Config) -> Fault | None:
@@ -263,19 +127,21 @@ RATES = ("training.lr", "training.min_lr", "training.lr_schedule")
 
 RULES = (
     Rule(broken=_the_name_names_a_directory, reads=("run.name",)),
-    Rule(broken=_heads_cut_the_hidden_size, reads=HEADS),
-    Rule(broken=_kv_heads_divide_the_heads, reads=KV),
-    Rule(broken=_rotary_turns_pairs, reads=HEADS),
-    Rule(broken=_kinds_keep_apart, reads=("model.kind", "model.qk_norm", "model.rope_theta", *KV)),
+    Rule(broken=rules_model.heads_cut_the_hidden_size, reads=HEADS),
+    Rule(broken=rules_model.kv_heads_divide_the_heads, reads=KV),
+    Rule(broken=rules_model.rotary_turns_pairs, reads=HEADS),
+    Rule(broken=rules_model.kinds_keep_apart, reads=("model.kind", "model.qk_norm", "model.rope_theta", *KV)),
     Rule(broken=_a_blend_has_parts, reads=("data.train",)),
-    Rule(broken=_tp_divides_the_heads, reads=(TP, *KV)),
-    Rule(broken=_tp_goes_with_the_kv_heads, reads=(TP, *KV)),
-    Rule(broken=_tp_divides_the_ffn, reads=(TP, *FFN)),
-    Rule(broken=_sequence_parallel_needs_a_team, reads=(TP, "parallelism.sequence_parallel", "data.seq_len")),
-    Rule(broken=_every_stage_has_a_layer, reads=(PP, "model.num_layers")),
-    Rule(broken=_layers_per_stage_add_up, reads=(PP, "model.num_layers", "parallelism.layers_per_stage")),
-    Rule(broken=_the_mesh_fits_the_devices, reads=(DP, TP, PP, "run.devices")),
-    Rule(broken=_the_least_devices_are_within_reach, reads=(DP, TP, PP, "run.devices", "elastic.min_devices")),
+    Rule(broken=rules_mesh.tp_divides_the_heads, reads=(TP, *KV)),
+    Rule(broken=rules_mesh.tp_goes_with_the_kv_heads, reads=(TP, *KV)),
+    Rule(broken=rules_mesh.tp_divides_the_ffn, reads=(TP, *FFN)),
+    Rule(broken=rules_mesh.sequence_parallel_needs_a_team, reads=(TP, "parallelism.sequence_parallel", "data.seq_len")),
+    Rule(broken=rules_mesh.every_stage_has_a_layer, reads=(PP, "model.num_layers")),
+    Rule(broken=rules_mesh.layers_per_stage_add_up, reads=(PP, "model.num_layers", "parallelism.layers_per_stage")),
+    Rule(broken=rules_mesh.the_mesh_fits_the_devices, reads=(DP, TP, PP, "run.devices")),
+    Rule(
+        broken=rules_mesh.the_least_devices_are_within_reach, reads=(DP, TP, PP, "run.devices", "elastic.min_devices")
+    ),
     Rule(broken=_microbatches_divide_the_batch, reads=BATCH),
     Rule(broken=_every_replica_has_a_microbatch, reads=BATCH),
     Rule(broken=_the_rate_falls_to_its_end, reads=RATES),
