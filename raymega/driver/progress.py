@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from raymega.config.schema import Config
 from raymega.control.commands import AssignPlan, Finish, WriteStep
-from raymega.control.goodput import Goodput
+from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import Turn
 from raymega.control.states import Seat, State, Story, plan_of, seats_of
 from raymega.metrics import Gauges, StepRecord, flops_per_s
@@ -107,3 +107,20 @@ class Progress:
 def records_of(turn: Turn) -> tuple[StepRecord, ...]:
     """The steps that a turn records."""
     return tuple(command.record for command in turn.decision.commands if isinstance(command, WriteStep))
+
+
+def figures_of(record: StepRecord, progress: Progress) -> dict[str, float]:
+    """The figures of a step, by the names under which they are drawn."""
+    spent = progress.goodput
+    figures = {
+        "loss/train": record.loss,
+        "optimizer/grad_norm": record.grad_norm,
+        "optimizer/lr": record.lr,
+        "throughput/tokens_per_s": record.tokens_per_s,
+        "throughput/tokens_total": record.tokens_total,
+        "time/step_s": record.step_s,
+        "time/bubble": spent.last_bubble,
+        "goodput/all": spent.share,
+        **{f"goodput/{name}": spent.share_of(name) for name in CATEGORIES},
+    }
+    return figures if record.val_loss is None else figures | {"loss/valid": record.val_loss}

@@ -6,10 +6,8 @@ from pathlib import Path
 from tensorboardX import SummaryWriter
 
 from raymega.control.commands import Rewind
-from raymega.control.goodput import CATEGORIES
 from raymega.control.loop import Turn
-from raymega.driver.progress import Progress, records_of
-from raymega.metrics import StepRecord
+from raymega.driver.progress import Progress, figures_of, records_of
 
 
 class TensorBoardSink:
@@ -30,7 +28,7 @@ class TensorBoardSink:
                 self._writer.close()
                 self._writer = self._open(command.step)
         for record in records_of(turn):
-            for name, value in scalars(record, self._progress).items():
+            for name, value in figures_of(record, self._progress).items():
                 self._writer.add_scalar(name, value, global_step=record.step, walltime=record.t)
 
     def close(self) -> None:
@@ -39,20 +37,3 @@ class TensorBoardSink:
     def _open(self, step: int) -> SummaryWriter:
         own = f".{time.time_ns()}"  # its names go by the second; two writers of one second would share a file
         return SummaryWriter(str(self._folder), purge_step=step + 1, filename_suffix=own)
-
-
-def scalars(record: StepRecord, progress: Progress) -> dict[str, float]:
-    """The figures of a step, by the names under which they are drawn."""
-    spent = progress.goodput
-    figures = {
-        "loss/train": record.loss,
-        "optimizer/grad_norm": record.grad_norm,
-        "optimizer/lr": record.lr,
-        "throughput/tokens_per_s": record.tokens_per_s,
-        "throughput/tokens_total": record.tokens_total,
-        "time/step_s": record.step_s,
-        "time/bubble": spent.last_bubble,
-        "goodput/all": spent.share,
-        **{f"goodput/{name}": spent.share_of(name) for name in CATEGORIES},
-    }
-    return figures if record.val_loss is None else figures | {"loss/valid": record.val_loss}

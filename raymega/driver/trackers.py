@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from raymega.config.schema import Config
 from raymega.control.commands import Finish
 from raymega.control.loop import Turn
-from raymega.driver.progress import Progress, records_of
-from raymega.driver.tensorboard_sink import scalars
+from raymega.driver.progress import Progress, figures_of, records_of
 from raymega.errors import ConfigError
 
 
@@ -103,7 +102,7 @@ class TrackerSink:
     def saw(self, turn: Turn) -> None:
         self._progress = self._progress.after(turn)
         for record in records_of(turn):
-            self._do(partial(self._tracker.log, step=record.step, figures=scalars(record, self._progress)))
+            self._do(partial(self._tracker.log, step=record.step, figures=figures_of(record, self._progress)))
         for command in turn.decision.commands:
             if isinstance(command, Finish):
                 self._do(partial(self._tracker.end, exit_code=command.exit_code))

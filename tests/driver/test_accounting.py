@@ -1,0 +1,68 @@
+import pytest
+
+from raymega.config.schema import (
+    CheckpointConfig,
+    Config,
+    ElasticConfig,
+    ModelConfig,
+    ParallelismConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from raymega.control.loop import run
+from raymega.control.policy import Rules
+from raymega.control.states import Checkpoint, first_state
+from raymega.driver.accounting import brain_of, progress_of, turns_of
+from raymega.driver.journal import Journal, journals
+from raymega.driver.run_dir import RunDirectory
+from tests.control.fake_hands import FakeHands, nodes
+from tests.driver.runs import Turns
+
+CONFIG = Config(
+    run=RunConfig(name="demo", seed=1, devices=4),
+    model=ModelConfig(num_layers=4, vocab_size=2000),
+    parallelism=ParallelismConfig(data_parallel_size=2, pipeline_model_parallel_size=2),
+    training=TrainingConfig(steps=20, batch_size=8, micro_batch_size=2),
+    checkpoint=CheckpointConfig(every_steps=5),
+    elastic=ElasticConfig(max_restarts=3),
+)
+
+
+def trained(run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: float = 1000.0, **faults) -> Turns:
+    """A run in virtual time with the real planner, written to `run_dir`."""
+    rules, turns = Rules.of(CONFIG, validates=False), Turns()
+    run_dir.create()
+    run_dir.write_config(CONFIG)
+    journal = Journal.begin(run_dir.journal, rules=rules, checkpoint=checkpoint, t=t)
+    hands = FakeHands(**{"nodes": nodes(4), "clock": t, **faults})
+    start = first_state(epoch=journal.epoch, checkpoint=checkpoint)
+    run(start, brain=brain_of(CONFIG, rules=rules), hands=hands, watchers=[journal, turns])
+    journal.close()
+    return turns
+
+
+def test_a_run_told_again_from_its_directory_has_the_same_turns(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    turns = trained(run_dir, kill_once={13: 2}, break_once={7})
+    (file,) = journals(run_dir.journal)
+    assert list(turns_of(file, config=CONFIG)) == turns
+
+
+def test_progress_counts_over_all_controllers_and_not_the_time_between(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    trained(run_dir, kill_at={13: 2})
+    alone = progress_of(run_dir).goodput
+    newest = Checkpoint(step=10, uri="mem://10", tokens_total=8000)
+    turns = trained(run_dir, checkpoint=newest, t=9000.0)
+    both = progress_of(run_dir)
+    assert both.goodput.total_s == pytest.approx(alone.total_s + 4 * (turns[-1].t - 9000.0))
+    assert (both.finish.exit_code, both.story.committed, both.last.step) == (0, 20, 20)
+
+
+def test_a_run_without_a_journal_has_no_progress_yet(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    run_dir.create()
+    run_dir.write_config(CONFIG)
+    assert progress_of(run_dir) is None
+    (run_dir.journal / "000001.jsonl").touch()
+    assert progress_of(run_dir) is None
