@@ -9,33 +9,32 @@ It runs in an actor of its own, `raymega:NAME`, or in the process that made it. 
 its news are not asked for any more, the run ends cleanly, and then the actor ends itself.
 """
 
-import importlib
 import os
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import ray
 
 from raymega.config.schema import Config
 from raymega.control.decision import Brain
 from raymega.control.events import StopAsked
-from raymega.control.loop import Turn, Watcher, run
+from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
-from raymega.driver.events_sink import EventsSink
+from raymega.driver.by_name import named
 from raymega.driver.feeder import Sources
 from raymega.driver.journal import Journal
 from raymega.driver.lock import RunLock
-from raymega.driver.metrics_sink import MetricsSink
 from raymega.driver.node_watch import Device
+from raymega.driver.progress import Facts
 from raymega.driver.publishing import Imprint, Publisher
 from raymega.driver.ray_runtime import Place, RayRuntime
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError
 from raymega.plan.planner import PlanChoice, plan_for
@@ -51,6 +50,8 @@ class Launch:
 
     Args:
         config: as resolved.
+        facts: what the summary of the run quotes.
+        eval_batches: full batches of one evaluation; 0: no evaluation.
         sources: `module:callable` that makes the `Sources` from the config.
         factory: `module:callable` that makes a worker.
         checkpoint: what the run goes on from.
@@ -62,9 +63,10 @@ class Launch:
     checkpoint_dir: str
     device: Device
     imprint: Imprint
-    sources: str
-    factory: str
+    facts: Facts
     eval_batches: int = 0
+    sources: str = "raymega.driver.sources:data_sources"
+    factory: str = "raymega.worker.worker:Worker"
     checkpoint: Checkpoint | None = None
     owner_lease_s: float | None = OWNER_LEASE_S
     start_limit_s: float = 120.0
@@ -86,10 +88,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What has happened since the owner last asked."""
+    """What has happened since the owner last asked. `memory_bytes`: of the worker that holds most."""
 
     turns: tuple[Turn, ...]
     ended: Ended | None
+    t: float  # the controller's clock
+    memory_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -114,7 +118,7 @@ class _Told:
         with self.changed:
             self.turns = [turn for turn in self.turns if turn.seq > seq]
             self.changed.wait_for(lambda: bool(self.turns) or self.ended is not None, timeout=wait_s)
-            return News(turns=tuple(self.turns), ended=self.ended)
+            return News(turns=tuple(self.turns), ended=self.ended, t=time.time())
 
 
 class Controller:
@@ -141,12 +145,18 @@ class Controller:
         self._asked_at = time.monotonic()
         news = self._told.since(since, wait_s=wait_s)
         self._asked_at = time.monotonic()
-        return news
+        return replace(news, memory_bytes=self._runtime.memory_bytes) if self._runtime is not None else news
 
     def stop(self, by: StopBy, grace_s: float | None) -> None:
         """Ask the run to end; a second time at once."""
         if self._runtime is not None:
             self._runtime.tell(StopAsked(by=by, grace_s=grace_s))
+
+    def close(self) -> None:
+        """End the run at once if it is not over, and wait until nothing of it is left but this controller."""
+        while self._told.ended is None:
+            self.stop("user", 0.0)
+            self._told.since(0, wait_s=0.1)
 
     def wait(self) -> Ended:
         """Block until the run is over and nothing of it is left but this controller."""
@@ -172,14 +182,19 @@ class Controller:
             journal = Journal.begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, t=time.time())
             on_end.callback(journal.close)
             state = first_state(epoch=journal.epoch, checkpoint=launch.checkpoint)
-            metrics = MetricsSink(launch.run_dir.metrics, step=state.story.committed)
-            on_end.callback(metrics.close)
-            events = EventsSink(launch.run_dir.events)
-            on_end.callback(events.close)
+            watching = on_end.enter_context(
+                watchers(
+                    journal,
+                    run_dir=launch.run_dir,
+                    config=launch.config,
+                    facts=launch.facts,
+                    step=state.story.committed,
+                )
+            )
             self._runtime = _hands(launch)
             on_end.callback(self._runtime.close)
-            watchers: tuple[Watcher, ...] = (journal, metrics, events, self._told)
-            return run(state, brain=_brain(launch.config, rules), hands=self._runtime, watchers=watchers)
+            brain = _brain(launch.config, rules)
+            return run(state, brain=brain, hands=self._runtime, watchers=(*watching, self._told))
 
     def _mind_owner(self, lease_s: float) -> None:
         """End the run when nobody asks for its news, and then this process."""
@@ -237,13 +252,6 @@ def _hands(launch: Launch) -> RayRuntime:
     make: Callable[[Config], Sources] = named(launch.sources)
     publisher = Publisher(config=launch.config, imprint=launch.imprint, directory=launch.checkpoint_dir)
     return RayRuntime(launch.config, place=place, sources=make(launch.config), publisher=publisher)
-
-
-def named(path: str) -> Callable[..., Any]:  # Any: whatever the name stands for
-    """The callable that `module:name` means."""
-    module, _, name = path.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
 
 
 def _details(over: Finished | Failed) -> str:

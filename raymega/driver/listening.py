@@ -37,7 +37,6 @@ HELD_UP_S = 0.5  # a turn of the loop that took longer means that this process w
 class Hearing:
     """Who is told what. Each is called from the listening thread and must return at once."""
 
-    born: Callable[[Birth], None]
     pulse: Callable[[Pulse], None]
     lost: Callable[[WorkerId, str, float], None]  # worker, cause, seconds of silence
     failed: Callable[[WorkerId, BaseException], None]  # a call raised in the worker's process
@@ -63,11 +62,15 @@ class Listener:
 
     Args:
         hearing: who is told.
+        born: told of each worker that was built.
         lease_s: silence after which a worker is lost.
         start_limit_s: how long a worker may take to be built.
     """
 
-    def __init__(self, hearing: Hearing, *, lease_s: float, start_limit_s: float) -> None:
+    def __init__(
+        self, hearing: Hearing, *, born: Callable[[Birth], None], lease_s: float, start_limit_s: float
+    ) -> None:
+        self._born = born
         self._hearing, self._lease_s, self._start_limit_s = hearing, lease_s, start_limit_s
         self._wait_s = min(0.5, lease_s / 4)
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
@@ -129,7 +132,7 @@ class Listener:
         match said:
             case Birth():
                 ear.is_born = True
-                self._hearing.born(said)
+                self._born(said)
             case Pulse():
                 ear.since = max((number for number, _ in said.reports), default=ear.since)
                 self._hearing.pulse(said)

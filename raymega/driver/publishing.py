@@ -7,6 +7,7 @@ from typing import Any
 from raymega.checkpoint.publish import Published, publish, shards_of
 from raymega.checkpoint.store import open_store
 from raymega.config.schema import Config
+from raymega.driver.by_name import named
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import ShardsSaved
@@ -17,12 +18,21 @@ File = dict[str, Any]  # Any: a line of the manifest, as its writer reports it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imprint:
-    """What every manifest of a run says of the run."""
+    """What every manifest of a run says of the run.
+
+    Args:
+        tensors: `module:callable` that lists every tensor of a config's state.
+    """
 
     run_id: str
     config_digest: str
     tokenizer: str
-    tensors: tuple[TensorInfo, ...]
+    tensors: str = "raymega.worker.state:checkpoint_tensors"
+
+    def tensors_of(self, config: Config) -> tuple[TensorInfo, ...]:
+        """Every tensor of the state."""
+        found: tuple[TensorInfo, ...] = named(self.tensors)(config)  # loads torch: only once something is published
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +70,7 @@ class Publisher:
             config_digest=self.imprint.config_digest,
             tokenizer=self.imprint.tokenizer,
             scalars={TOKENS_TOTAL: float(tokens_total), SKIPPED: float(skipped)},
-            tensors=self.imprint.tensors,
+            tensors=self.imprint.tensors_of(self.config),
             shards=shards_of(file for worker in workers for file in saved[worker]),
         )
         for old in [key for key in self._files if key[0] <= step]:

@@ -41,7 +41,6 @@ from raymega.errors import StateError
 from raymega.layout.checkpoint_layout import directory_of
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Pulse, Ready, ShardsSaved, WorkerSettings
-from raymega.worker.ray_actor import Birth
 
 CONTROLLER = "controller"  # stands for this process where an event names a worker
 
@@ -77,7 +76,7 @@ class RayRuntime:
         )
         self._watch = NodeWatch(device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell)
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
-        hearing = Hearing(born=self._born, pulse=self._heard, lost=self._lost, failed=self._broke)
+        hearing = Hearing(pulse=self._heard, lost=self._lost, failed=self._broke)
         self._workers = WorkerGroup(self._hiring(), hearing=hearing)
         self._membership = Membership(
             self._workers,
@@ -86,7 +85,7 @@ class RayRuntime:
             eval_batches=place.eval_batches,
             failed=self._fail,
         )
-        self.births: dict[WorkerId, float] = {}
+        self._memory: dict[WorkerId, int] = {}
 
     def now(self) -> float:
         """Unix seconds; never goes back."""
@@ -102,6 +101,11 @@ class RayRuntime:
     def tell(self, event: Event) -> None:
         """Add an event, from any thread."""
         self._events.put(event)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the worker that holds most: on its device, or resident."""
+        return max(tuple(self._memory.values()), default=0)
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -166,10 +170,8 @@ class RayRuntime:
 
     # Called from the listener's thread.
 
-    def _born(self, birth: Birth) -> None:
-        self.births[birth.worker] = self.now()
-
     def _heard(self, pulse: Pulse) -> None:
+        self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
         for _, report in pulse.reports:
             if isinstance(report, Ready):
                 if self._membership.is_complete_with(pulse.worker, report):
@@ -183,6 +185,7 @@ class RayRuntime:
             self.tell(event)
 
     def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
+        self._memory.pop(worker, None)
         node = self._workers.node_of(worker)
         gone = node not in self._watch.alive
         self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=gone))

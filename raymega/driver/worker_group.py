@@ -69,9 +69,9 @@ class WorkerGroup:
         self._members: dict[WorkerId, _Member] = {}
         self._lock = threading.Lock()
         self._here = ray.get_runtime_context().get_node_id()
-        self._tell_born = hearing.born
         self._listener = Listener(
-            Hearing(born=self._born, pulse=hearing.pulse, lost=hearing.lost, failed=hearing.failed),
+            hearing,
+            born=self._born,
             lease_s=hiring.lease_s,
             start_limit_s=hiring.start_limit_s,
         )
@@ -107,7 +107,6 @@ class WorkerGroup:
             if member is not None and sys.platform == "linux" and birth.node == self._here:
                 with suppress(ProcessLookupError):
                     member.pidfd = os.pidfd_open(birth.pid)
-        self._tell_born(birth)
 
     def node_of(self, worker: WorkerId) -> str:
         """The node of a worker that is not ended yet; empty for any other."""

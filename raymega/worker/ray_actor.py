@@ -11,6 +11,7 @@ lives. A process that was stopped and is woken late finds its lease lapsed and e
 
 import importlib
 import os
+import platform
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 import ray
 
+from raymega.errors import ConfigError
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Assignment, Pulse, StepBatch, WorkerApi, WorkerSettings
 
@@ -80,8 +82,6 @@ class WorkerActor:
     def __init__(self, settings: WorkerSettings, *, factory: str, threads: int, orphan_lease_s: float) -> None:
         self._lease = OrphanLease(limit_s=orphan_lease_s)
         threading.Thread(target=self._lease.watch, name="orphan-lease", daemon=True).start()
-        if settings.log_file is not None:
-            _write_output_to(settings.log_file)
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the library loads, in `build`
             os.environ[variable] = str(threads)
         self._settings = settings
@@ -91,6 +91,8 @@ class WorkerActor:
     @ray.method(concurrency_group="orders")
     def build(self) -> Birth:
         """Load the libraries and make the worker: the seconds of a start."""
+        if self._settings.log_file is not None:
+            _write_output_to(self._settings.log_file)
         module, _, name = self._factory.partition(":")
         self._worker = getattr(importlib.import_module(module), name)(self._settings)
         node = ray.get_runtime_context().get_node_id()
@@ -140,8 +142,17 @@ RemoteWorker = ray.remote(
 
 
 def _write_output_to(file: str) -> None:
-    """Send all this process prints to `file`, what its libraries print included."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """Send all this process prints to `file`, what its libraries print included.
+
+    Raises: ConfigError naming node and file where it cannot be written.
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written on {platform.node()}: {error.strerror}. "
+            "Set run.dir to a directory that every node can write to."
+        ) from error
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)

@@ -1,0 +1,148 @@
+"""The client of a run: makes its controller, follows it, and passes on what the user wants.
+
+    client ---- news(since) ----> controller        every answer renews the owner's lease
+           <--- turns, end ------
+           ---- stop(by) ------->                   Ctrl-C: at the next boundary, saved; a second one: at once
+
+The controller is an actor of its own, so that it does not hold up the client and the client does not hold up the run.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raymega.control.states import StopBy
+from raymega.driver.controller import Ended, Launch, News, RemoteController, controller_name
+from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.worker_group import end_leftovers
+from raymega.errors import ClusterError, ConfigError, RaymegaError
+
+ASK_WAIT_S = 0.5  # how late a Ctrl-C may be passed on
+END_LIMIT_S = 10.0
+Wish = tuple[StopBy, float | None]  # who asks to stop, and the seconds of grace
+
+
+class RunHandle:
+    """A controller actor that this process owns."""
+
+    def __init__(self, launch: Launch, actor: Any) -> None:  # Any: Ray's actor handles have no type
+        self._launch, self._actor = launch, actor
+        self._seq = 0
+
+    @classmethod
+    def begin(cls, launch: Launch) -> "RunHandle":
+        """Start the run. Raises: ConfigError if a run of this name, or in this directory, is alive."""
+        name = controller_name(launch.name)
+        try:
+            actor = RemoteController.options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
+            ).remote(launch)
+        except ValueError as error:  # the name is taken
+            raise ConfigError(
+                f"run {launch.name} is alive on this cluster: its controller is {name}. "
+                "Stop it, or choose another run.name."
+            ) from error
+        try:
+            ray.get(actor.start.remote())
+        except RayTaskError as error:
+            ray.kill(actor)
+            raise _ours(error) from error
+        return cls(launch, actor)
+
+    def news(self) -> News:
+        """What has happened since the last call; waits up to `ASK_WAIT_S` for something.
+
+        Raises: ClusterError if the controller is gone.
+        """
+        try:
+            news: News = ray.get(self._actor.news.remote(self._seq, ASK_WAIT_S))
+        except RayActorError as error:
+            end_leftovers(self._launch.name)
+            raise ClusterError(
+                f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]}. The workers are "
+                "ended; the run can be resumed from its newest checkpoint."
+            ) from error
+        self._seq = news.turns[-1].seq if news.turns else self._seq
+        return news
+
+    def stop(self, wish: Wish) -> None:
+        by, grace_s = wish
+        with suppress(RayActorError):  # it is over: the next news say how
+            ray.get(self._actor.stop.remote(by, grace_s))
+
+    def close(self) -> None:
+        """End the controller; a run that is not over ends with it."""
+        with suppress(RayActorError):
+            ray.get(self._actor.close.remote(), timeout=END_LIMIT_S)
+        ray.kill(self._actor, no_restart=True)
+        with suppress(RayActorError):
+            ray.get(self._actor.stop.remote("user", None), timeout=END_LIMIT_S)
+
+
+def follow(run: RunHandle, *, wishes: "Wishes", saw: Callable[[News], None]) -> Ended:
+    """Tell `saw` of all that happens until the run has ended."""
+    while True:
+        for wish in wishes.take():
+            run.stop(wish)
+        news = run.news()
+        saw(news)
+        if news.ended is not None:
+            return news.ended
+
+
+class Wishes:
+    """What signals ask for, until it is passed on."""
+
+    def __init__(self) -> None:
+        self._wishes: list[Wish] = []
+
+    def add(self, wish: Wish) -> None:
+        self._wishes.append(wish)
+
+    def take(self) -> list[Wish]:
+        taken, self._wishes = self._wishes, []
+        return taken
+
+
+@contextmanager
+def signals(*, term_grace_s: float) -> Iterator[Wishes]:
+    """Turn Ctrl-C and SIGTERM into wishes for the time of the block; to be entered after Ray is connected.
+
+    Ray installs a handler of its own for SIGTERM when it connects, which ends the process at once.
+    """
+    wishes = Wishes()
+    if threading.current_thread() is not threading.main_thread():
+        yield wishes  # only the main thread gets signals; a notebook passes its wishes on by hand
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        wishes.add(("interrupt", None))
+
+    def on_terminate(number: int, frame: FrameType | None) -> None:
+        wishes.add(("terminate", term_grace_s))
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, on_interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, on_terminate),
+    }
+    try:
+        yield wishes
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ours(error: RayTaskError) -> BaseException:
+    """What was raised in the actor, where it is an error of raymega's."""
+    cause = error.cause
+    return cause if isinstance(cause, RaymegaError) else error

@@ -1,0 +1,168 @@
+"""All that can be refused before anything is started: data, model, directory, checkpoint, room on the disk.
+
+config -> resolved: tokenizer's vocabulary, name, seed         (a directory that is there keeps its seed)
+       -> run directory, its lock
+       -> data: opened and checked
+       -> checkpoint to go on from: the newest whole one, one step, or none
+       -> storage: can the first save be written?
+"""
+
+import os
+import platform
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from raymega.checkpoint.faults import Needs
+from raymega.checkpoint.find import Found, at_step, newest_complete
+from raymega.checkpoint.preflight import judge, probe
+from raymega.checkpoint.publish import set_aside
+from raymega.checkpoint.store import open_store
+from raymega.config.load import check, to_yaml
+from raymega.config.resolve import resolve
+from raymega.config.schema import Config
+from raymega.control.states import Checkpoint
+from raymega.data.builtin import BUILTIN_CORPORA
+from raymega.data.open_data import OpenData, open_data
+from raymega.data.tokenizer import BUILTIN_TOKENIZERS, load_tokenizer
+from raymega.driver.names import draw_name
+from raymega.driver.publishing import TOKENS_TOTAL
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError, DataError
+from raymega.model_shape import checkpoint_bytes, parameter_count
+
+IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for the entrypoint of a submitted job
+Resume = int | str  # a step, "auto" or "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that may start.
+
+    Args:
+        config: resolved.
+        eval_batches: full batches of one evaluation; 0: no evaluation.
+        checkpoint: what the run goes on from; None: it starts afresh.
+    """
+
+    config: Config
+    run_dir: RunDirectory
+    checkpoint_dir: str
+    checkpoint: Checkpoint | None
+    data: OpenData
+    eval_batches: int
+    warnings: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides what is computed; where and how long a run trains is not part of it."""
+        told = self.config.model_dump(mode="json", include={"model", "data", "training"})
+        return xxhash.xxh3_64_hexdigest(repr(told).encode())
+
+
+def resolved(config: Config) -> tuple[Config, RunDirectory]:
+    """Fill in what the config leaves open, and say where the run's directory is; makes nothing.
+
+    Raises: ConfigError, DataError.
+    """
+    refuse_relative_in_job(config)
+    runs = Path(config.run.dir).absolute()
+    name = config.run.name or draw_name(runs, dice=random.SystemRandom())
+    run_dir = RunDirectory(path=runs / name)
+    seed = run_dir.read_config().run.seed if run_dir.config.exists() else random.SystemRandom().randrange(2**31)
+    assert seed is not None, "a run's own config has a seed"
+    tokenizer = load_tokenizer(config.data.tokenizer)
+    full = resolve(config, vocab_size=tokenizer.vocab_size, name=name, seed=seed)
+    check(full)
+    return full, run_dir
+
+
+def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepared:
+    """Check everything that a resolved run needs; the caller holds the directory's lock.
+
+    Raises: DataError, StateError, ConfigError.
+    """
+    assert config.run.seed is not None, "a resolved config has a seed"
+    data = open_data(config.data, seed=config.run.seed, vocab_size=config.model.vocab_size)
+    batch_size, eval_batches = config.training.batch_size, 0
+    if config.training.eval_every:
+        fetch = data.valid_fetch(batch_size=batch_size, num_samples=config.training.eval_samples)
+        eval_batches = fetch.order.num_batches
+    checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
+    found = _found(config, checkpoint_dir, resume=resume)
+    room = judge(
+        probe(open_store(checkpoint_dir)),
+        checkpoint_bytes=checkpoint_bytes(
+            parameter_count(config.model, seq_len=config.data.seq_len).total, optimizer=config.training.optimizer
+        ),
+        keep=config.checkpoint.keep,
+    )
+    step = found.manifest.step if found is not None else 0
+    aside = set_aside(open_store(checkpoint_dir), after_step=step)
+    return Prepared(
+        config=config,
+        run_dir=run_dir,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint=_checkpoint(found),
+        data=data,
+        eval_batches=eval_batches,
+        warnings=(*(found.warnings if found is not None else ()), *room, *_told_aside(aside, step=step)),
+    )
+
+
+def refuse_relative_in_job(config: Config) -> None:
+    """Under a job the working directory is a copy of Ray's, which goes with the job. Raises: ConfigError, DataError."""
+    if IN_A_JOB not in os.environ:
+        return
+    home = Path.home()
+    if not Path(config.run.dir).is_absolute():
+        raise ConfigError(
+            f"run.dir: {config.run.dir} is relative; under a Ray job that is a copy of Ray's, which goes with the job. "
+            f"Use a directory that every node can see, such as {home / config.run.dir}"
+        )
+    sources = (config.data.train,) if isinstance(config.data.train, str) else [part.path for part in config.data.train]
+    named = {"data.train": sources, "data.valid": (config.data.valid,), "data.tokenizer": (config.data.tokenizer,)}
+    known = {*BUILTIN_CORPORA, *BUILTIN_TOKENIZERS, "byte", None}
+    for key, places in named.items():
+        for place in places:
+            if place not in known and "://" not in str(place) and not Path(str(place)).is_absolute():
+                raise DataError(
+                    f"{key}: {place} is relative; under a Ray job the working directory is a copy of Ray's on "
+                    f"{platform.node()}. Use the absolute path, such as {home / str(place)}"
+                )
+
+
+def _found(config: Config, directory: str, *, resume: Resume) -> Found | None:
+    kinds = {"param"} if config.training.optimizer == "sgd" else {"param", "exp_avg", "exp_avg_sq"}
+    needs = Needs(kinds=frozenset(kinds))
+    if resume == "none":
+        return None
+    found = newest_complete(directory, needs=needs) if resume == "auto" else at_step(
+        directory, step=int(resume), needs=needs
+    )  # fmt: skip
+    if found is not None and found.manifest.seed != config.run.seed:
+        raise ConfigError(
+            f"run.seed: {config.run.seed} is not the seed of the checkpoint at step {found.manifest.step}, which is "
+            f"{found.manifest.seed}; order and masks follow from it. Leave run.seed out, or take --resume none."
+        )
+    return found
+
+
+def _checkpoint(found: Found | None) -> Checkpoint | None:
+    if found is None:
+        return None
+    tokens = int(found.manifest.scalars.get(TOKENS_TOTAL, 0))
+    return Checkpoint(step=found.manifest.step, uri=found.uri, tokens_total=tokens)
+
+
+def _told_aside(steps: tuple[int, ...], *, step: int) -> tuple[str, ...]:
+    if not steps:
+        return ()
+    return (f"the run goes back to step {step}; later checkpoints are set aside: {', '.join(map(str, steps))}",)
+
+
+def write_config(prepared: Prepared) -> None:
+    """Keep the config as resolved in the run's directory."""
+    prepared.run_dir.config.write_text(to_yaml(prepared.config))

@@ -1,0 +1,169 @@
+"""One run in the foreground, from its config to its summary: the path behind `raymega train`.
+
+resolve -> lock -> prepare                  refused here: nothing was started
+  -> Ray: the cluster's, or a local one     refused here: what the cluster can never give
+    -> controller --> workers               followed until the end; Ctrl-C and SIGTERM end it in order
+  <- summary, a sample of text, exit code
+"""
+
+import os
+import sys
+import time
+
+import psutil
+import ray
+
+from raymega.config.schema import Config
+from raymega.driver.client import RunHandle, follow, signals
+from raymega.driver.console import Console
+from raymega.driver.controller import Ended, Launch, News
+from raymega.driver.live_view import open_console
+from raymega.driver.lock import RunLock
+from raymega.driver.node_watch import Device, cluster_of, device_of
+from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, write_config
+from raymega.driver.progress import Facts, Memory
+from raymega.driver.publishing import Imprint
+from raymega.driver.ray_session import ray_session
+from raymega.driver.trackers import check_trackers
+from raymega.model_shape import token_flops
+from raymega.plan.mesh_choice import own_meshes, wish
+from raymega.plan.placement import place
+
+SPARE_CPUS = 2  # of a local Ray, for tasks of the data pipeline
+TERM_GRACE_S = 20.0
+JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0
+LEFT_FOR_THE_END_S = 1.0
+INTERRUPTED = 130
+PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
+
+
+def train(config: Config, *, resume: Resume = "auto") -> int:
+    """Run `config` to its end and return the exit code.
+
+    Args:
+        resume: auto (the newest whole checkpoint), none, or a step.
+    Raises: RaymegaError for what cannot start.
+    """
+    began_t = time.time()
+    full, run_dir = resolved(config)
+    check_trackers(full.log.trackers)
+    run_dir.create()
+    lock = RunLock.acquire(run_dir.lock, controller=f"client of {full.run.name}")
+    try:
+        prepared = prepare(full, run_dir, resume=resume)
+        if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
+            print(_nothing_to_do(prepared))
+            return 0
+        write_config(prepared)
+    finally:
+        lock.release()  # the controller takes it for itself
+    try:
+        return _run(prepared, began_t=began_t)
+    except KeyboardInterrupt:  # before there was a run to stop
+        print(f"interrupted before the first step; to resume: raymega train {run_dir.config}")
+        return INTERRUPTED
+
+
+def _run(prepared: Prepared, *, began_t: float) -> int:
+    config, facts = prepared.config, facts_of(prepared)
+    console = open_console(facts, t=began_t, out=sys.stdout)
+    for warning in prepared.warnings:
+        console.note(warning)
+    cpus = devices_wanted(config) * config.run.cpus_per_worker + SPARE_CPUS
+    with ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session:
+        device = device_of(config, ray.nodes())
+        refuse_if_too_small(config, device=device)
+        if session.owned:
+            console.note(f"a local Ray with {cpus} CPUs is up after {session.start_s:.1f} s")
+        with signals(term_grace_s=_term_grace_s()) as wishes:
+            run = RunHandle.begin(_launch(prepared, facts=facts, device=device))
+            try:
+                ended = follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
+            finally:
+                run.close()
+    console.close()
+    return _told(ended, prepared)
+
+
+class Shown:
+    """Passes news on to the console."""
+
+    def __init__(self, console: Console, *, began_t: float) -> None:
+        self._console, self._began_t, self._has_step = console, began_t, False
+        self._memory_total = psutil.virtual_memory().total
+
+    def __call__(self, news: News) -> None:
+        self._console.remember(Memory(used_bytes=news.memory_bytes, total_bytes=self._memory_total))
+        for turn in news.turns:
+            self._console.saw(turn)
+            if not self._has_step and turn.decision.state.story.committed > turn.before.story.committed:
+                self._has_step = True
+                self._console.note(f"the first step is done after {turn.t - self._began_t:.1f} s")
+        self._console.tick(news.t)
+
+
+def devices_wanted(config: Config) -> int:
+    """Devices that the run starts with; an axis that is left to the planner counts once."""
+    return config.run.devices or wish(config).size
+
+
+def refuse_if_too_small(config: Config, *, device: Device) -> None:
+    """Refuse what this cluster can never give. Raises: PlanError with what is asked, and what there is."""
+    cluster = cluster_of(ray.nodes(), device=device, cpus_per_worker=config.run.cpus_per_worker)
+    if not own_meshes(config, cluster=cluster):
+        place(wish(config), cluster=cluster)
+
+
+def facts_of(prepared: Prepared) -> Facts:
+    """What the console and the summary quote of a run."""
+    config = prepared.config
+    return Facts(
+        name=str(config.run.name),
+        run_dir=str(prepared.run_dir.path),
+        config=config,
+        flops_per_token=token_flops(config.model, seq_len=config.data.seq_len).total,
+        unigram_entropy=prepared.data.unigram_entropy,
+    )
+
+
+def _launch(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
+    return Launch(
+        config=prepared.config,
+        run_dir=prepared.run_dir,
+        checkpoint_dir=prepared.checkpoint_dir,
+        device=device,
+        imprint=Imprint(
+            run_id=facts.name,
+            config_digest=prepared.digest,
+            tokenizer=prepared.data.tokenizer.fingerprint,
+        ),
+        facts=facts,
+        eval_batches=prepared.eval_batches,
+        checkpoint=prepared.checkpoint,
+    )
+
+
+def _term_grace_s() -> float:
+    """Seconds that a SIGTERM leaves; a Ray job gets few."""
+    if IN_A_JOB not in os.environ:
+        return TERM_GRACE_S
+    return float(os.environ.get(JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S)) - LEFT_FOR_THE_END_S
+
+
+def _nothing_to_do(prepared: Prepared) -> str:
+    assert prepared.checkpoint is not None, "only a run that has trained has nothing to do"
+    steps, directory = prepared.config.training.steps, prepared.run_dir.path
+    return (
+        f"run {prepared.config.run.name} is finished: step {prepared.checkpoint.step} of {steps} is saved in "
+        f"{directory}. To train on: raymega train {prepared.run_dir.config} --set training.steps={2 * steps}"
+    )
+
+
+def _told(ended: Ended, prepared: Prepared) -> int:
+    if ended.details:
+        print(ended.details, file=sys.stderr)
+    if ended.exit_code == 0:
+        from raymega.driver.sample import newest_sample  # loads torch, which the client needs for nothing else
+
+        print(f"sample\n{newest_sample(prepared.run_dir, PROMPT, num_tokens=SAMPLE_TOKENS)}")
+    return ended.exit_code

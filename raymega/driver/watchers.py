@@ -1,0 +1,46 @@
+"""Who watches the loop of a run, in the order in which they are told: the journal first, before anything is sent."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from raymega.config.schema import Config
+from raymega.control.loop import Watcher
+from raymega.driver.events_sink import EventsSink
+from raymega.driver.journal import Journal
+from raymega.driver.metrics_sink import MetricsSink
+from raymega.driver.progress import Facts
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.summary import SummaryFile
+from raymega.driver.tensorboard_sink import TensorBoardSink
+from raymega.driver.trackers import TrackerSink, open_trackers
+
+
+@contextmanager
+def watchers(
+    journal: Journal, *, run_dir: RunDirectory, config: Config, facts: Facts, step: int
+) -> Iterator[tuple[Watcher, ...]]:
+    """All that a config asks for, open for the time of the block.
+
+    Args:
+        step: the step that the run goes on from.
+    """
+    t = time.time()
+    with ExitStack() as open_ones:
+        sinks: list[MetricsSink | EventsSink | TensorBoardSink | TrackerSink] = [
+            MetricsSink(run_dir.metrics, step=step),
+            EventsSink(run_dir.events),
+        ]
+        if config.log.tensorboard:
+            sinks.append(TensorBoardSink(run_dir.tensorboard, step=step, t=t))
+        for tracker in open_trackers(config.log.trackers):
+            sinks.append(
+                TrackerSink(tracker, name=facts.name, config=config, folder=run_dir.path, t=t, warn=_to_the_log)
+            )
+        for sink in sinks:
+            open_ones.callback(sink.close)
+        yield (journal, *sinks, SummaryFile(run_dir.summary, facts=facts, t=t))
+
+
+def _to_the_log(text: str) -> None:
+    print(text, flush=True)

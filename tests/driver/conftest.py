@@ -1,0 +1,27 @@
+"""One Ray for all tests of the session that need one: a local one, or that of RAY_ADDRESS."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from raymega.driver.ray_session import NAMESPACE, ray_session
+from tests.driver.rig import Rig
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    with ray_session(cpus=6):
+        yield
+
+
+@pytest.fixture
+def rig(local_ray: None, tmp_path: Path) -> Iterator[Rig]:
+    """Makes launches in a fresh run directory; afterwards no actor of them may be left."""
+    made = Rig(tmp_path)
+    yield made
+    left = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    assert [name for name in left if name.startswith(f"{NAMESPACE}:{tmp_path.name}")] == []
+    assert made.living_workers() == []
+    assert not made.run_dir.lock.exists()
