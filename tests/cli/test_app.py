@@ -1,12 +1,16 @@
 """Usage, help and exit codes of the command line."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer.main
 
 from raymega.cli.app import app
+from raymega.config.load import load
+from raymega.config.presets import preset_text
 from raymega.errors import ClusterError, ConfigError, DataError, NonFiniteError, RaymegaBug, RaymegaError, StateError
 
 
@@ -96,3 +100,30 @@ def test_the_doctor_names_what_is_missing(raymega, monkeypatch):
     assert ended.code == 4
     assert "missing  no_such_package" in ended.out
     assert "pip install -c constraints.txt" in ended.out
+
+
+def stub(monkeypatch, train) -> None:
+    """Stand in for the driver, which would start Ray."""
+    monkeypatch.setitem(sys.modules, "raymega.driver.train", SimpleNamespace(train=train))
+
+
+def test_the_exit_code_is_the_runs_own_and_resume_and_set_reach_it(raymega, monkeypatch):
+    called = []
+    stub(monkeypatch, lambda config, *, resume: called.append((config.training.steps, resume)) or 75)
+    codes = [raymega("train", "nano", "--set", "training.steps=7", *more).code for more in ([], ["--resume", "40"])]
+    assert (codes, called) == ([75, 75], [(7, "auto"), (7, 40)])
+
+
+def test_the_default_run_is_nano(raymega, monkeypatch):
+    called = []
+    stub(monkeypatch, lambda config, *, resume: called.append(config) or 0)
+    assert raymega("train").code == 0
+    assert called == [load(preset_text("nano"), source="nano")]
+
+
+def test_an_interrupt_ends_with_130(raymega, monkeypatch):
+    def interrupted(config, *, resume):
+        raise KeyboardInterrupt
+
+    stub(monkeypatch, interrupted)
+    assert raymega("train").code == 130
