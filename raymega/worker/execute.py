@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raymega.comm.frames import Message
+from raymega.comm.frames import Direction, Message
 from raymega.comm.p2p import Expected, Inbox, Outbox
 from raymega.errors import RaymegaBug
+from raymega.model.backward import run_backward
 from raymega.model.stage import PassContext, StageModel
 from raymega.pipeline.actions import Action, Kind, Program, sink, source
 from raymega.pipeline.ledger import Ledger
@@ -146,7 +147,7 @@ class _Run:
         self.out = Computed(ledger=Ledger(step=batch.step, generation=executor.world.generation))
 
     def message(self, producer: Action) -> Message:
-        direction = "F" if producer.kind is Kind.F else "B"
+        direction: Direction = "F" if producer.kind is Kind.F else "B"
         return Message(
             step=self._message_step, microbatch=producer.microbatch, chunk=producer.stage, direction=direction
         )
@@ -172,7 +173,7 @@ class _Run:
         dy, received = self._executor.take(action, self)
         kept = self._passes.pop((action.stage, action.microbatch))
         with self._span(action):
-            torch.autograd.backward(kept.y, self._weight if dy is None else dy)
+            run_backward(kept.y, grad=self._weight if dy is None else dy)
         dx = kept.x.grad
         if dx is not None:
             self._executor.send(dx, action, self)

@@ -1,8 +1,10 @@
 """Whole runs on threads of one process: every worker is a real `Worker`, only the wires are local."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -32,6 +34,7 @@ TINY = {
     "hidden_size": 96, "num_layers": 10, "num_attention_heads": 12, "num_key_value_heads": 4, "head_size": 8,
     "ffn_size": 160, "vocab_size": 97,
 }  # fmt: skip
+ONE = (1, 1, 1)
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)]
 """(dp, tp, pp)."""
 
@@ -124,7 +127,15 @@ class ThreadRun:
         done: list[StepReport] = []
         while not done or done[-1].step < until:
             done.append(self.wait_for(StepReport, workers=plan.workers[:1], generation=generation)[0])
+        self.settle(plan, committed=until)
         return done
+
+    def settle(self, plan: Plan, *, committed: int) -> None:
+        """Wait until everyone has applied what the first worker reported."""
+        deadline = time.monotonic() + LIMIT_S
+        while any(self.workers[name].state.committed < committed for name in plan.workers):
+            assert time.monotonic() < deadline, f"not everyone has committed {committed} steps"
+            threading.Event().wait(0.002)
 
     def wait_for(self, kind: type, *, workers: tuple[str, ...], generation: int) -> list:
         """One report of `kind` from each worker; anything that went wrong is raised."""
@@ -193,6 +204,30 @@ def thread_run(
             worker.orders.stop()
         for worker in workers.values():
             worker.stop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run has to be the same in."""
+
+    reports: list[StepReport]
+    weights: dict[str, torch.Tensor]
+
+
+def run_layout(
+    layout: tuple[int, int, int], *, steps: int = 10, masked: bool = False, unbuffered: bool = False,
+    model: tuple[tuple[str, object], ...] = (), change: Callable[[Plan], dict[str, object]] = lambda _: {},
+    schedule: str = "1f1b", sequence_parallel: bool = False, **training: object,
+) -> Result:  # fmt: skip
+    """Train the tiny shape on a layout (dp, tp, pp)."""
+    dp, tp, pp = layout
+    config = tiny_config(model=dict(model), parallelism={"sequence_parallel": sequence_parallel}, **training)
+    plan = tiny_plan(config, dp=dp, tp=tp, pp=pp, schedule=schedule, sequence_parallel=sequence_parallel)
+    plan = replace(plan, **change(plan))
+    with thread_run(config, num_workers=plan.mesh.size, unbuffered=unbuffered) as run:
+        run.assign(plan)
+        reports = run.train(plan, until=steps, masked=masked)
+        return Result(reports=reports, weights=run.weights(plan))
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
