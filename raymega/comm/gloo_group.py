@@ -4,11 +4,13 @@
     cascade    a call that fails cuts them too, since gloo leaves members blocked that wait on a live peer
     names      a wait that reaches its limit asks the store who else was stuck; who was not, never came
 
+Large reductions between members of one node go through shared memory (`shared_reduce`).
+
 gloo's own `abort` and `shutdown` do nothing, and dropping a group with a call in flight blocks until that call ends.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ import torch.distributed as dist
 from raymega.comm.failures import group_broken, timed_out
 from raymega.comm.group import GroupSpec, ReduceOp, Work
 from raymega.comm.rendezvous import Rendezvous
+from raymega.comm.shared_reduce import SharedReduce
 from raymega.comm.sockets import Connection, cut
 from raymega.comm.traffic import Traffic
 from raymega.errors import ClusterError
@@ -25,6 +28,7 @@ from raymega.plan.plan import WorkerId
 RawGroup = Any  # a dist.ProcessGroupGloo, most of whose methods torch's stub lacks
 Begin = Callable[[RawGroup], dist.Work]
 
+_MEETING_TAG = 1 << 30  # above all tags of users
 _SLOT_BYTES = 256  # payloads up to 8 bytes less travel in one exchange
 
 
@@ -64,6 +68,7 @@ class GlooGroup:
         )
         self._broken: str | None = None
         self._num_collectives = 0
+        self._shared = SharedReduce()
         self._reduce = {"sum": _reduction(dist.ReduceOp.SUM), "max": _reduction(dist.ReduceOp.MAX)}
         self._slot = torch.zeros(_SLOT_BYTES, dtype=torch.uint8)
         self._slots = torch.zeros(self.size * _SLOT_BYTES, dtype=torch.uint8)
@@ -72,25 +77,36 @@ class GlooGroup:
         self.start_all_reduce(x, op).wait()
 
     def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
+        self._count("all_reduce", x.nbytes)
+        if self._shared.fits(x, self):
+            self._num_collectives += 1
+            return self._shared.start(x, op, wire=self, index=self._num_collectives)
         return self._collective("all_reduce", lambda pg: pg.allreduce([x], self._reduce[op]), x)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         assert out.numel() == self.size * x.numel(), f"out has {out.numel()} elements, needs {self.size * x.numel()}"
+        self._count("all_gather", x.nbytes)
         flat_out, flat_x = out.view(-1), x.view(-1)
         self._collective("all_gather", lambda pg: pg._allgather_base(flat_out, flat_x), x, out).wait()
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         assert x.numel() == self.size * out.numel(), f"x has {x.numel()} elements, needs {self.size * out.numel()}"
+        self._count("reduce_scatter", x.nbytes)
         flat_out, flat_x = out.view(-1), x.view(-1)
         self._collective("reduce_scatter", lambda pg: pg._reduce_scatter_base(flat_out, flat_x), x, out).wait()
 
     def broadcast(self, x: torch.Tensor, *, src: int) -> None:
+        self._count("broadcast", x.nbytes)
         options = dist.BroadcastOptions()
         options.rootRank = src
         options.rootTensor = 0
         self._collective("broadcast", lambda pg: pg.broadcast([x], options), x).wait()
 
     def all_gather_bytes(self, payload: bytes) -> list[bytes]:
+        self._count("all_gather_bytes", len(payload))
+        return self.gather(payload)
+
+    def gather(self, payload: bytes) -> list[bytes]:
         """Short payloads travel in one exchange of fixed slots [length | bytes]; longer ones in a second, padded."""
         slot = self._slot.numpy()
         slot[:8].view(np.int64)[0] = len(payload)
@@ -104,13 +120,25 @@ class GlooGroup:
         return self._gather_long_bytes(payload, lengths)
 
     def barrier(self) -> None:
+        self._count("barrier", 0)
         self._collective("barrier", lambda pg: pg.barrier()).wait()
 
     def start_send(self, x: torch.Tensor, *, dst: int, tag: int = 0) -> Work:
-        return self._message("send", lambda pg: pg.send([x], dst, tag), x, peer=dst)
+        assert tag < _MEETING_TAG, f"tag {tag} is kept for the group's own messages"
+        self._count("send", x.nbytes)
+        return self._start("send", lambda pg: pg.send([x], dst, tag), (x,), peer=dst)
 
     def start_recv(self, x: torch.Tensor, *, src: int, tag: int = 0) -> Work:
-        return self._message("recv", lambda pg: pg.recv([x], src, tag), x, peer=src)
+        self._count("recv", x.nbytes)
+        return self._start("recv", lambda pg: pg.recv([x], src, tag), (x,), peer=src)
+
+    def start_meeting(self, index: int) -> list[Work]:
+        """Send every other member a byte and listen for theirs."""
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        return [
+            *(self._meet("recv", torch.empty(1, dtype=torch.uint8), peer, index) for peer in peers),
+            *(self._meet("send", torch.zeros(1, dtype=torch.uint8), peer, index) for peer in peers),
+        ]
 
     def abort(self) -> None:
         self._break("this worker aborted it")
@@ -118,6 +146,7 @@ class GlooGroup:
     def close(self) -> None:
         self._break("this worker closed it")
         self._pg = None
+        self._shared = SharedReduce()
 
     def failed(self, error: RuntimeError, *, op: str, index: int, peer: int | None) -> ClusterError:
         """The error to raise for what gloo says; breaks the group for all members."""
@@ -144,8 +173,11 @@ class GlooGroup:
         self._num_collectives += 1
         return self._start(op, begin, tensors, index=self._num_collectives)
 
-    def _message(self, op: str, begin: Begin, x: torch.Tensor, *, peer: int) -> GlooWork:
-        return self._start(op, begin, (x,), peer=peer)
+    def _meet(self, op: Literal["send", "recv"], x: torch.Tensor, peer: int, index: int) -> GlooWork:
+        return self._start("all_reduce", lambda pg: getattr(pg, op)([x], peer, _MEETING_TAG), (x,), index=index)
+
+    def _count(self, op: str, num_bytes: int) -> None:
+        self._traffic.add(self.spec.key, op, num_bytes)
 
     def _start(
         self, op: str, begin: Begin, tensors: tuple[torch.Tensor, ...],
@@ -154,7 +186,6 @@ class GlooGroup:
         pg = self._pg
         if self._broken is not None or pg is None:
             raise group_broken(self.spec.key, reason=str(self._broken))
-        self._traffic.add(self.spec.key, op, tensors[0].nbytes if tensors else 0)
         try:
             work = begin(pg)
         except RuntimeError as error:
