@@ -3,9 +3,9 @@
     stored pieces of wq       0:96,0:48        0:96,48:96
     wanted box                      0:96,24:72                each overlap is copied from its piece
 
-A worker reads only the pieces that its boxes overlap, one at a time, and checks each before it is used. Nothing
-counts as loaded unless every element of every item was filled, and every tensor of the checkpoint is one of this
-model: a part that would silently start afresh, or be dropped, is an error.
+A worker reads only the pieces that its boxes overlap, one at a time, and checks each before it is used. Nothing is
+read unless the pieces cover every tensor once, and the tensors of the checkpoint are those of this model: a part that
+would silently start afresh, or be dropped, is an error.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from raymega.checkpoint.state_item import TORCH_DTYPES, StateItem
 from raymega.checkpoint.store import Source, Store, open_store
 from raymega.errors import StateError
 from raymega.layout.checkpoint_manifest import Manifest, Piece, ShardFile, TensorInfo, gaps, misfits
-from raymega.layout.shard_box import Box, uncovered
+from raymega.layout.shard_box import Box
 
 Wanted = dict[tuple[str, str], list[StateItem]]
 
@@ -61,17 +61,13 @@ def _fill(items: Sequence[StateItem], *, manifest: Manifest, store: Store, fault
             "or run.init_from to take its parameters only.",
             faults=faults,
         )
-    wanted: Wanted = defaultdict(list)
+    wanted: Wanted = defaultdict(list)  # whatever an item's box is, the pieces cover it once: `gaps` found none
     for item in items:
         wanted[item.name, item.kind].append(item)
-    filled: dict[int, list[Box]] = defaultdict(list)
     for shard in manifest.shards:
         pieces = [piece for piece in shard.pieces if _takers(piece, wanted)]
         if pieces:
-            _read_file(shard, pieces, manifest=manifest, store=store, wanted=wanted, filled=filled)
-    for item in items:
-        for box in uncovered(item.box, by=filled[id(item)])[:1]:
-            raise StateError(f"{store.place} left {item.name} ({item.kind}) {box} unfilled")
+            _read_file(shard, pieces, manifest=manifest, store=store, wanted=wanted)
 
 
 def _unknown(items: Iterable[StateItem], manifest: Manifest) -> tuple[str, ...]:
@@ -86,10 +82,7 @@ def _takers(piece: Piece, wanted: Wanted) -> list[tuple[StateItem, Box]]:
     return [(item, box) for item, box in overlaps if box is not None]
 
 
-def _read_file(
-    shard: ShardFile, pieces: Sequence[Piece], *, manifest: Manifest, store: Store, wanted: Wanted,
-    filled: dict[int, list[Box]],
-) -> None:  # fmt: skip
+def _read_file(shard: ShardFile, pieces: Sequence[Piece], *, manifest: Manifest, store: Store, wanted: Wanted) -> None:
     try:
         with store.open(shard.file) as source:
             header = read_header(source)
@@ -100,7 +93,6 @@ def _read_file(
                 tensor = _read_piece(source, piece, header.places[piece.key])
                 for item, box in _takers(piece, wanted):
                     item.part(box).tensor.copy_(tensor[box.within(piece.box)])
-                    filled[id(item)].append(box)
     except OSError as error:
         raise StateError(f"{store.place}/{shard.file} cannot be read: {error}") from error
     except StateError as error:

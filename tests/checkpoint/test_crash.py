@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raymega.checkpoint.find import newest_complete
-from raymega.checkpoint.verify import verify
+from raymega.checkpoint.verify import list_checkpoints, verify
 from tests.checkpoint.worlds import plan_of, save
 
 
@@ -27,6 +27,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_killed_anywhere_a_whole_checkpoint_is_there(roots: list[Path]):
     steps = []
     for root in roots:
+        assert "damaged" not in [row.standing for row in list_checkpoints(str(root))]
         found = newest_complete(str(root))
         assert found is not None
         assert not found.warnings

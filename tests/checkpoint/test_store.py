@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
-from raymega.checkpoint.store import Entry, join_uri, open_store, read_bytes, write_bytes
+from raymega.checkpoint.store import Entry, ObjectStore, join_uri, open_store, read_bytes, write_bytes
 from raymega.errors import ConfigError
 
 
@@ -65,6 +67,32 @@ def test_a_directory_is_deleted_only_when_it_is_empty(uri: str):
     store.delete("step-4/a")
     store.delete("step-4")
     assert store.list() == ()
+
+
+class ShortFileSystem:
+    """An object store that loses the last byte of what it is given."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def open_output_stream(self, path: str) -> pa.NativeFile:
+        self.sizes[path] = 10
+        return pa.BufferOutputStream()
+
+    def get_file_info(self, path: str) -> pafs.FileInfo:
+        kind = pafs.FileType.File if path in self.sizes else pafs.FileType.NotFound
+        return pafs.FileInfo(path, type=kind, size=self.sizes.get(path, -1))
+
+    def delete_file(self, path: str) -> None:
+        del self.sizes[path]
+
+
+def test_an_object_that_is_short_after_its_upload_is_an_error_and_goes():
+    fs = ShortFileSystem()
+    store = ObjectStore(fs=fs, root="bucket", place="s3://bucket")
+    with pytest.raises(OSError, match="s3://bucket/a has 10 bytes after 11 were written"):
+        write_bytes(store, "a", b"hello world")
+    assert fs.sizes == {}
 
 
 def test_a_uri_of_no_storage_is_refused():
