@@ -106,6 +106,11 @@ def cut_short(state: Stopping | Saving, cause: str) -> Decision:
     return end(state, exit_code=code, reason=reason)
 
 
+def is_saved(state: Saving) -> bool:
+    """Is the last step's checkpoint published? Then at most a validation loss is missing."""
+    return state.story.safe_step == state.story.committed
+
+
 def is_overdue(stop: Stop | None, now: float) -> bool:
     """Is the grace of `stop` used up?"""
     return stop is not None and stop.by_t is not None and now >= stop.by_t

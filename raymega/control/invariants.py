@@ -6,7 +6,18 @@ exit code 0 only if the steps asked for are committed and saved, or the user sto
 """
 
 from raymega.control.policy import Rules
-from raymega.control.states import Finished, Saving, Settling, State, Stopping, Training, plan_of, seats_of
+from raymega.control.states import (
+    Finished,
+    Restoring,
+    Saving,
+    Settling,
+    Starting,
+    State,
+    Stopping,
+    Training,
+    plan_of,
+    seats_of,
+)
 from raymega.errors import RaymegaBug
 
 
@@ -46,6 +57,8 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
         case Saving():
             asked = rules.steps if state.stop is None else state.training.granted
             return {"all steps that were left to do are committed": story.committed == asked}
+        case Starting() | Restoring():
+            return {"there are steps left": story.committed < rules.steps}
         case Settling():
             lost, left = {worker for worker, _ in state.lost}, {worker for worker, _ in state.left}
             return {"a worker is lost or has left, not both": not lost & left}
@@ -59,6 +72,7 @@ def _of_training(training: Training, rules: Rules) -> dict[str, bool]:
     steps = [save.step for save in training.saves]
     return {
         "committed <= granted <= steps": training.story.committed <= training.granted <= rules.steps,
+        "there are steps left": training.story.committed < rules.steps,
         "a step is saved once": len(set(steps)) == len(steps),
         "saves are of granted steps": all(step <= training.granted for step in steps),
     }

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import cut_short, end, give_up
+from raymega.control.ending import cut_short, end, finish, give_up, is_saved
 from raymega.control.events import GenerationLeft, NodesChanged, Tick, WorkerFailed, WorkerLost, WorkersReady
 from raymega.control.recovery import Sign, begin, break_generation, settle
 from raymega.control.states import (
@@ -72,6 +72,8 @@ def lose(brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now
     match state:
         case Stopping():
             return cut_short(state, told)
+        case Saving() if is_saved(state):
+            return finish(brain, state)
         case Saving() if _is_publishing(state):
             return Decision(state=state, reason=f"{told}; every part of the last checkpoint is saved")
         case Saving() if state.stop is not None:
@@ -99,6 +101,8 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
         case Settling():
             known = {worker for worker, _ in (*state.left, *state.lost)}
             return settle(brain, state if event.worker in known else replace(state, left=state.left + answer), now)
+        case Saving() if is_saved(state):
+            return finish(brain, state)
         case Saving() if _is_publishing(state):
             return Decision(state=state)
         case Stopping():

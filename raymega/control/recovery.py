@@ -27,9 +27,9 @@ from raymega.control.commands import (
     WriteStep,
 )
 from raymega.control.decision import Brain, Decision, Planned
-from raymega.control.ending import give_up
+from raymega.control.ending import end, give_up
 from raymega.control.events import CheckpointFailed, CheckpointPublished, ShardsSaved, StepCommitted, Tick
-from raymega.control.policy import RESUMABLE, back_off_s, settle_s
+from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.states import (
     Checkpoint,
     Restoring,
@@ -138,7 +138,10 @@ def _publish(brain: Brain, state: Settling, commands: tuple[Command, ...], now: 
 
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
-    resume = ladder(state)
+    resume = ladder(brain.rules, state)
+    if resume.step == brain.rules.steps:
+        reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
+        return end(state, exit_code=0, reason=reason, resumable=False)
     gone = {worker for worker, _ in state.lost}
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
     story = replace(
@@ -162,11 +165,11 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
     return _after(fence + back, begin(brain, waiting, now, cause=f"{cause}; {resume.reason}"))
 
 
-def ladder(state: Settling) -> Resume:
-    """The rung that loses least."""
+def ladder(rules: Rules, state: Settling) -> Resume:
+    """The rung that loses least. After the last step nothing is left to go on with: it is done again, and saved."""
     story, left = state.story, dict(state.left)
     agree = all(left.get(worker) == story.committed for worker in state.plan.workers)
-    if state.held and agree and story.recoveries == 0:
+    if state.held and agree and story.recoveries == 0 and story.committed < rules.steps:
         reason = f"every worker goes on from its own state of step {story.committed}"
         return Resume(step=story.committed, checkpoint=story.checkpoint, keep_state=True, reason=reason)
     return from_checkpoint(story)

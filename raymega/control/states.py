@@ -63,7 +63,7 @@ class Story:
         furthest: the most steps ever committed; above it lies progress.
         tokens_total: trained tokens of the committed steps.
         checkpoint: the newest published one.
-        recoveries: since the last progress.
+        recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint.
         steps_lost: steps that had been committed and had to be done again.
         skipped_in_row: non-finite steps since the last finite one.
         next_worker: number of the next worker to be started.

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from raymega.control.commands import Command, Evaluate, Grant, PublishCheckpoint, WriteStep
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import cut_short, finish, give_up, is_overdue, where_to_resume
+from raymega.control.ending import cut_short, finish, give_up, is_overdue, is_saved, where_to_resume
 from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -158,11 +158,11 @@ def checkpoint_published(brain: Brain, state: State, event: CheckpointPublished,
 
 
 def with_checkpoint(story: Story, event: CheckpointPublished) -> Story:
-    """The story with its newest checkpoint; not with one of steps that are rewound, nor with an older one."""
+    """The story with its newest checkpoint, which is progress; not with one of rewound steps, nor an older one."""
     if not story.safe_step < event.step <= story.committed:
         return story
     newest = Checkpoint(step=event.step, uri=event.uri, tokens_total=event.tokens_total)
-    return replace(story, checkpoint=newest)
+    return replace(story, checkpoint=newest, recoveries=0)
 
 
 def save_failed(brain: Brain, state: Training | Stopping | Saving, event: SaveFailed, now: float) -> Decision:
@@ -251,10 +251,8 @@ def _dropped(state: Training | Stopping | Saving, step: int, why: str) -> Decisi
 
 def _finished_or(brain: Brain, state: Training | Stopping | Saving, reason: str) -> Decision:
     """Finish if the last step is saved and its record is written; else go on."""
-    if isinstance(state, Saving):
-        story = state.story
-        if story.safe_step == story.committed and state.training.unwritten is None:
-            return finish(brain, state)
+    if isinstance(state, Saving) and is_saved(state) and state.training.unwritten is None:
+        return finish(brain, state)
     return Decision(state=state, reason=reason)
 
 

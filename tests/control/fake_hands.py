@@ -8,6 +8,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from raymega.control.commands import (
@@ -43,6 +44,7 @@ from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, straight_routes
 
+LIMIT_T = 20_000.0
 RULES = Rules(
     steps=20, batch_size=8, save_every=5, eval_every=0, min_devices=1, max_restarts=3, max_nonfinite_steps=2,
     save_timeout_s=60.0, start_timeout_s=30.0, lease_s=2.0,
@@ -84,6 +86,7 @@ class FakeHands:
         kill_at: steps at which (right before their commit) the worker of that rank dies, each time they are reached.
         kill_once: the same, but only the first time.
         break_once: steps at which the groups break although nobody dies.
+        kill_after, break_after: the same at any time, whatever goes on: (seconds, rank), seconds.
         tell_at: what is told right with a step's commit.
         jitter: seeds by how much what different workers say overtakes each other; 0: not at all.
     """
@@ -96,6 +99,8 @@ class FakeHands:
     kill_at: dict[int, int] = field(default_factory=dict)
     kill_once: dict[int, int] = field(default_factory=dict)
     break_once: set[int] = field(default_factory=set)
+    kill_after: list[tuple[float, int]] = field(default_factory=list)
+    break_after: list[float] = field(default_factory=list)
     tell_at: dict[int, Event] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     save_fails: bool = False
@@ -122,6 +127,10 @@ class FakeHands:
     def __post_init__(self) -> None:
         self._random = random.Random(self.jitter)
         self.tell(0.0, NodesChanged(nodes=self.nodes))
+        for after_s, rank in self.kill_after:
+            self._later(after_s, partial(self._kill_any, rank))
+        for after_s in self.break_after:
+            self._later(after_s, partial(self._leave, "connection timed out"))
 
     def now(self) -> float:
         return self.clock
@@ -131,6 +140,7 @@ class FakeHands:
 
     def next_event(self, timeout_s: float) -> Event | None:
         end = self.clock + timeout_s
+        assert end < LIMIT_T, "the run hangs"
         while self._queue and self._queue[0][0] <= end:
             t, _, happen = heapq.heappop(self._queue)
             self.clock = max(self.clock, t)
@@ -211,6 +221,10 @@ class FakeHands:
             generation=self.generation, step=step, loss=7.0 - 0.1 * step, grad_norm=1.0, lr=1e-3, tokens=800,
             skipped=step in self.skipped, step_s=self.step_s, t=self.clock, seconds={"compute": self.step_s * 0.9},
         )  # fmt: skip
+
+    def _kill_any(self, number: int) -> None:
+        if self.seats:
+            self.kill(sorted(self.seats)[number % len(self.seats)])
 
     def kill(self, worker: str) -> None:
         """The process of `worker` is gone; its peers notice by their broken connections."""

@@ -7,8 +7,9 @@ from raymega.control.codec import command_to_json, event_from_json, event_to_jso
 from raymega.control.loop import Turn, run
 from raymega.control.states import first_state
 from raymega.errors import StateError
+from tests.control.examples import step
 from tests.control.fake_hands import FakeHands, brain, nodes
-from tests.control.test_transitions import ROWS, step
+from tests.control.test_transitions import ROWS
 
 
 @pytest.mark.parametrize("event", [row[1] for row in ROWS], ids=lambda event: type(event).__name__)

@@ -4,8 +4,8 @@ from raymega.control.events import StepCommitted
 from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import run
 from raymega.control.states import first_state
+from tests.control.examples import TRAINING
 from tests.control.fake_hands import FakeHands, brain, nodes
-from tests.control.test_transitions import TRAINING
 
 
 class Account:

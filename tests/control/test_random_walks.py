@@ -25,6 +25,8 @@ WORLDS = st.fixed_dictionaries(
         "kill_at": st.dictionaries(STEPS, st.integers(0, 3), max_size=1),
         "kill_once": st.dictionaries(STEPS, st.integers(0, 3), max_size=4),
         "break_once": st.sets(STEPS, max_size=3),
+        "kill_after": st.lists(st.tuples(st.floats(0.0, 12.0), st.integers(0, 3)), max_size=3),
+        "break_after": st.lists(st.floats(0.0, 12.0), max_size=2),
         "skipped": st.sets(STEPS, max_size=5),
         "save_fails": st.booleans(),
         "save_s": st.sampled_from([0.05, 0.4, 100.0]),

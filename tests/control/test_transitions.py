@@ -8,7 +8,6 @@ from raymega.control.commands import (
     AbortGeneration,
     AssignPlan,
     Command,
-    Evaluate,
     FeedFrom,
     Finish,
     Grant,
@@ -18,99 +17,44 @@ from raymega.control.commands import (
     StopWorkers,
     WriteStep,
 )
-from raymega.control.events import (
-    EVENTS,
-    CheckpointFailed,
-    CheckpointPublished,
-    Evaluated,
-    Event,
-    GenerationLeft,
-    NodesChanged,
-    SaveFailed,
-    ShardsSaved,
-    StepCommitted,
-    StopAsked,
-    Tick,
-    WorkerFailed,
-    WorkerLost,
-    WorkersReady,
-)
+from raymega.control.events import EVENTS, CheckpointFailed, Event, ShardsSaved, WorkerFailed
 from raymega.control.states import (
     STATES,
-    Checkpoint,
     Failed,
     Finished,
     Restoring,
-    SavesUnderway,
     Saving,
-    Seat,
     Settling,
     Starting,
     State,
-    Stop,
     Stopping,
-    Story,
     Training,
     WaitingForNodes,
 )
 from raymega.control.transitions import FORBIDDEN, TABLE, IllegalTransition, decide
 from raymega.errors import RaymegaBug
-from raymega.plan.plan import Plan
-from tests.control.fake_hands import brain, nodes, plan_for
-
-G = 1_000_002
-SEATS = tuple(Seat(worker=f"w{index}", node=f"n{index // 2}", device=index % 2) for index in range(4))
-PLAN: Plan = plan_for(SEATS).plan
-CKPT = Checkpoint(step=5, uri="mem://5", tokens_total=4000)
-STORY = Story(
-    generation=G, committed=9, furthest=9, tokens_total=7200, checkpoint=CKPT, next_worker=4, nodes=nodes(2, 2)
+from tests.control.examples import (
+    CTRL_C,
+    END,
+    ERROR,
+    FEWER,
+    IN,
+    LOSS,
+    NEWER,
+    NODES,
+    NONE,
+    NOT_PUBLISHED,
+    READY,
+    SAVE_FAILED,
+    SAVED,
+    TICK,
+    USER,
+    G,
+    left,
+    lost,
+    step,
 )
-FULL = SavesUnderway(step=9, since=99.0, tokens_total=7200, saved=frozenset({"w0", "w1", "w2"}))
-TRAINING = Training(story=STORY, seats=SEATS, plan=PLAN, granted=10, saves=(SavesUnderway(step=10),))
-DONE = replace(STORY, committed=20, furthest=20)
-LAST = SavesUnderway(step=20, since=99.0, tokens_total=7200, saved=frozenset({"w0", "w1", "w2"}))
-IN: dict[str, State] = {
-    "waiting": WaitingForNodes(story=STORY, seats=SEATS, not_before=200.0),
-    "starting": Starting(story=STORY, seats=SEATS, plan=PLAN, since=99.0, fresh=frozenset({"w3"})),
-    "restoring": Restoring(story=STORY, seats=SEATS, plan=PLAN, since=99.0, fresh=frozenset({"w3"})),
-    "training": TRAINING,
-    "settling": Settling(
-        story=STORY, seats=SEATS, plan=PLAN, held=True, lost=(("w3", "SIGKILL"),), left=(("w0", 9), ("w1", 9)),
-        saves=(FULL,), since=99.0, until=120.0,
-    ),
-    "stopping": Stopping(training=TRAINING, stop=Stop(by="terminate", reason="SIGTERM", by_t=150.0)),
-    "saving": Saving(training=replace(TRAINING, story=DONE, granted=20, saves=(LAST,)), stop=None, since=99.0),
-    "finished": Finished(story=DONE, exit_code=0, reason="done"),
-    "failed": Failed(story=STORY, exit_code=4, reason="lost"),
-}  # fmt: skip
-
-
-def step(number: int, generation: int = G) -> StepCommitted:
-    return StepCommitted(
-        generation=generation, step=number, loss=6.0, grad_norm=1.0, lr=1e-3, tokens=800, skipped=False, step_s=1.0,
-        t=100.0,
-    )  # fmt: skip
-
-
-def lost(worker: str, **more: bool) -> WorkerLost:
-    return WorkerLost(worker=worker, node="n1", cause="SIGKILL", **more)
-
-
-def left(worker: str, committed: int = 9) -> GenerationLeft:
-    return GenerationLeft(worker=worker, generation=G, reason="reset by peer", committed=committed)
-
-
-NODES, FEWER = NodesChanged(nodes=nodes(2, 2)), NodesChanged(nodes=nodes(2))
-READY, TICK = WorkersReady(generation=G), Tick()
-ERROR = WorkerFailed(worker="w0", generation=G, error="ValueError: x", exit_code=1)
-SAVED = ShardsSaved(worker="w3", generation=G, step=9)
-SAVE_FAILED = SaveFailed(worker="w3", generation=G, step=10, reason="no space left")
-NEWER = CheckpointPublished(step=9, uri="mem://9", tokens_total=7200)
-NOT_PUBLISHED = CheckpointFailed(step=10, reason="checksum of shard 3")
-LOSS = Evaluated(generation=G, after_step=10, loss=5.0, tokens=1)
-USER, CTRL_C = StopAsked(by="user"), StopAsked(by="interrupt", grace_s=10.0)
-END = (AbortGeneration, StopWorkers, Finish)
-NONE: tuple[type[Command], ...] = ()
+from tests.control.fake_hands import brain
 
 ROWS: list[tuple[str, Event, type[State], tuple[type[Command], ...], str]] = [
     ("waiting", NODES, WaitingForNodes, NONE, ""),
@@ -243,70 +187,3 @@ def test_an_older_generation_has_no_effect(state, event):
 def test_a_generation_that_was_never_made_is_a_bug(state):
     with pytest.raises(IllegalTransition):
         decide(brain(), IN[state], replace(left("w0"), generation=G + 1), 100.0)
-
-
-def test_an_evaluation_is_ordered_with_the_leave_that_reaches_it():
-    decision = decide(brain(eval_every=4), TRAINING, step(10), 100.0)
-    assert Evaluate(generation=G, after_step=12) in decision.commands
-    assert Grant(generation=G, until=12, save_at=()) in decision.commands
-
-
-def test_after_the_back_off_the_next_generation_is_made():
-    decision = decide(brain(), IN["waiting"], TICK, 201.0)
-    assert [type(command) for command in decision.commands] == [AssignPlan, FeedFrom]
-
-
-def test_a_generation_that_is_not_ready_in_time_is_broken():
-    decision = decide(brain(), IN["starting"], TICK, 99.0 + 31.0)
-    assert isinstance(decision.state, Settling)
-    assert "was not ready after 31 s" in decision.reason
-
-
-def test_members_of_a_broken_generation_that_say_nothing_count_as_lost():
-    decision = decide(brain(), IN["settling"], TICK, 121.0)
-    assert isinstance(decision.state, Restoring)
-    assert "w2: said nothing for 22.0 s" in decision.reason
-    assert StopWorkers(workers=("w2", "w3")) in decision.commands
-
-
-def test_a_checkpoint_that_is_being_published_is_waited_for_before_going_back():
-    publishing = replace(
-        IN["settling"], saves=(replace(FULL, publishing=True),), left=(("w0", 9), ("w1", 9), ("w2", 9))
-    )
-    assert decide(brain(), publishing, TICK, 100.0).state == publishing
-    decision = decide(brain(), publishing, NEWER, 100.0)
-    assert Rewind(step=9) not in decision.commands, "nothing is lost"
-    assert next(c for c in decision.commands if isinstance(c, AssignPlan)).checkpoint.step == 9
-
-
-def test_a_checkpoint_of_steps_that_are_rewound_is_not_taken_up():
-    decision = decide(brain(), IN["training"], replace(NEWER, step=12), 100.0)
-    assert decision.state.story.checkpoint == CKPT
-
-
-def test_a_save_that_takes_too_long_is_given_up_and_names_who_is_late():
-    slow = replace(TRAINING, saves=(FULL,))
-    decision = decide(brain(), slow, TICK, 99.0 + 61.0)
-    assert "not complete after 61 s, waiting for w3" in decision.reason
-    assert decision.state.saves == ()
-
-
-def test_a_node_that_is_known_to_be_gone_gets_no_fresh_worker():
-    broken = decide(brain(), IN["settling"], lost("w2", node_gone=True), 100.0)
-    started = [seat.node for c in broken.commands if isinstance(c, StartWorkers) for seat in c.seats]
-    assert isinstance(broken.state, Restoring)
-    assert (started, broken.state.plan.mesh.dp) == ([], 1)
-
-
-def test_a_node_on_which_a_fresh_worker_did_not_come_to_life_is_avoided():
-    decision = decide(brain(), IN["restoring"], lost("w3"), 100.0)
-    assert decision.state.story.avoided == {"n1"}
-    decision = decide(brain(), IN["restoring"], replace(lost("w0"), node="n0"), 100.0)
-    assert decision.state.story.avoided == frozenset()
-
-
-def test_a_loss_while_the_last_manifest_is_written_does_not_matter():
-    saving = IN["saving"]
-    publishing = replace(saving.training, saves=(replace(LAST, saved=frozenset(PLAN.workers), publishing=True),))
-    decision = decide(brain(), replace(saving, training=publishing), lost("w0"), 100.0)
-    assert (type(decision.state), decision.commands) == (Saving, ())

@@ -15,8 +15,8 @@ from raymega.driver.tensorboard_sink import TensorBoardSink
 from raymega.driver.trace import TraceRow, write_trace
 from raymega.driver.trackers import TrackerSink, check_trackers, open_trackers
 from raymega.errors import ConfigError
+from tests.control.examples import SEATS
 from tests.control.fake_hands import plan_for
-from tests.control.test_transitions import SEATS
 from tests.driver.runs import played
 
 
