@@ -6,10 +6,8 @@ import types
 
 import pytest
 
-from raymega.config.schema import Config, LogConfig, ModelConfig, RunConfig, TrainingConfig
-from raymega.driver.figures import figure_sinks
+from raymega.config.schema import Config, ModelConfig, TrainingConfig
 from raymega.driver.progress import Facts
-from raymega.driver.run_dir import RunDirectory
 from raymega.driver.summary import SummaryFile
 from raymega.driver.tensorboard_sink import TensorBoardSink
 from raymega.driver.trace import TraceRow, write_trace
@@ -121,13 +119,3 @@ def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
     stretches = [(event["pid"], event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
     assert stretches[:2] == [(0, "0F0", 0.0, 250_000.0), (0, "send", 500_000.0, 100_000.0)]
     assert all(event["ts"] >= 0 for event in events if event["ph"] == "X")
-
-
-def test_the_config_says_who_is_told_the_figures(tmp_path):
-    run = RunConfig(name="demo")
-    quiet = Config(run=run, log=LogConfig(tensorboard=False))
-    run_dir = RunDirectory(path=tmp_path)
-    assert figure_sinks(quiet, run_dir, step=0, t=0.0, warn=pytest.fail) == ()
-    (sink,) = figure_sinks(Config(run=run), run_dir, step=0, t=0.0, warn=pytest.fail)
-    sink.close()
-    assert isinstance(sink, TensorBoardSink)
