@@ -1,7 +1,8 @@
 """Where a run stands, from its directory alone: it need not be alive, nor on this machine.
 
 quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
-2,311 tokens/s  491,520 tokens
+2,311 tokens/s  491,520 tokens  last line 2 s ago
+goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
 last: w2 is lost: its process ended; going on from step 100 with 2 devices
 """
 
@@ -9,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from raymega.driver.accounting import progress_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
 from raymega.driver.run_dir import RunDirectory
@@ -22,6 +24,9 @@ class RunStatus:
         standing: the state of its controller while that is alive; else ended (it said so) or lost (it did not).
         exit_code: of a run that ended.
         reason: of the last decision.
+        goodput: share of all worker-seconds that went into committed steps; `useful`: into their computing.
+        worker_s: worker-seconds by category; they add up to all there were.
+        steps_lost: steps that had been committed and had to be done again.
         since_s: seconds since the last line that the run wrote.
     """
 
@@ -39,6 +44,10 @@ class RunStatus:
     exit_code: int | None
     reason: str
     since_s: float | None
+    goodput: float | None
+    useful: float | None
+    worker_s: dict[str, float]
+    steps_lost: int
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -54,6 +63,10 @@ class RunStatus:
             lines.append(
                 f"{self.tokens_per_s:,.0f} tokens/s  {self.tokens_total:,} tokens  last line {self.since_s:,.0f} s ago"
             )
+        if self.goodput is not None and self.useful is not None:
+            spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
+            lost = f", {self.steps_lost} steps lost" if self.steps_lost else ""
+            lines.append(f"goodput {self.goodput:.1%} of {spent}, useful {self.useful:.1%}{lost}")
         return "\n".join([*lines, *([f"last: {self.reason}"] if self.reason else []), self.directory])
 
 
@@ -67,6 +80,8 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
     alive = owner is not None and not owner.is_gone(now)
     standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
     values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
+    progress = progress_of(run)
+    spent = progress.goodput if progress is not None and progress.goodput.total_s > 0 else None
     newest = max((line["t"] for line in (event, last) if "t" in line), default=None)
     return RunStatus(
         name=config.run.name or run.path.name,
@@ -83,4 +98,8 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
         exit_code=event["exit_code"] if ended else None,
         reason=str(event.get("reason", "")),
         since_s=None if newest is None else now - newest,
+        goodput=spent.share if spent is not None else None,
+        useful=spent.share_of("useful") if spent is not None else None,
+        worker_s=dict(spent.seconds) if spent is not None else {},
+        steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
     )
