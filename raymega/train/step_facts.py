@@ -56,8 +56,8 @@ class Facts:
 
     @property
     def loss_sum(self) -> float:
-        """Exactly rounded, so it does not hang on which worker had which micro-batch."""
-        return math.fsum(loss.loss_sum for loss in self.losses)
+        """Summed by micro-batch, so it does not hang on which worker had which."""
+        return sum((loss.loss_sum for loss in self.losses), start=0.0)
 
     @property
     def tokens(self) -> int:
