@@ -69,28 +69,33 @@ def lose(brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now
     """Take `lost`, workers with the cause, out of the run."""
     plan, told = plan_of(state), "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
     gone = {worker for worker, _ in lost}
+    if plan is None or not gone & set(plan.workers):
+        fence = StopWorkers(workers=tuple(sorted(gone)))
+        return Decision(state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan")
     match state:
-        case Stopping():
-            return cut_short(state, told)
         case Saving() if is_saved(state):
             return finish(brain, state)
         case Saving() if _is_publishing(state):
             return Decision(state=state, reason=f"{told}; every part of the last checkpoint is saved")
+        case Stopping():
+            return cut_short(state, told)
         case Saving() if state.stop is not None:
             return cut_short(state, told)
         case Settling():
-            lost = tuple((worker, cause) for worker, cause in lost if worker not in dict(state.lost))
-            left = tuple((worker, step) for worker, step in state.left if worker not in gone)
-            settled = settle(brain, replace(state, lost=(*state.lost, *lost), left=left), now)
-            return settled if settled.reason or not lost else replace(settled, reason=told)
-        case Starting() | Restoring() | Training() | Saving() if plan is not None and gone & set(plan.workers):
+            return _lose_more(brain, state, lost, told, now)
+        case Starting() | Restoring() | Training() | Saving():
             return break_generation(brain, state, Sign(reason=told, lost=lost), now)
-        case WaitingForNodes() | Starting() | Restoring() | Training() | Saving():
-            fence = StopWorkers(workers=tuple(sorted(gone)))
-            return Decision(
-                state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan"
-            )
-    raise AssertionError("a run that is over has no workers")
+    raise AssertionError("without a plan nobody is in it")
+
+
+def _lose_more(
+    brain: Brain, state: Settling, lost: tuple[tuple[WorkerId, str], ...], told: str, now: float
+) -> Decision:
+    """Add to those who are lost; one that had left alive is not alive any more."""
+    more = tuple((worker, cause) for worker, cause in lost if worker not in dict(state.lost))
+    left = tuple((worker, step) for worker, step in state.left if worker not in dict(more))
+    settled = settle(brain, replace(state, lost=(*state.lost, *more), left=left), now)
+    return settled if settled.reason or not more else replace(settled, reason=told)
 
 
 def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float) -> Decision:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raymega.control.commands import AssignPlan, Evaluate, FeedFrom, Grant, Rewind, StartWorkers, StopWorkers, WriteStep
-from raymega.control.states import Checkpoint, Finished, Restoring, Saving, Settling
+from raymega.control.states import Checkpoint, Finished, Restoring, Saving, Seat, Settling
 from raymega.control.transitions import decide
 from tests.control.examples import CKPT, DONE, FULL, IN, LAST, NEWER, PLAN, STORY, TICK, TRAINING, G, left, lost, step
 from tests.control.fake_hands import brain
@@ -106,3 +106,17 @@ def test_a_break_whose_last_manifest_is_published_meanwhile_ends_the_run_with_0(
     publishing = replace(IN["settling"], story=DONE, lost=(), left=left_all, saves=(replace(LAST, publishing=True),))
     decision = decide(brain(), publishing, replace(NEWER, step=20), 100.0)
     assert (type(decision.state), decision.state.exit_code) == (Finished, 0)
+
+
+@pytest.mark.parametrize("name", ["starting", "training", "stopping", "saving", "settling"])
+def test_the_loss_of_a_spare_changes_nothing(name):
+    spare = Seat(worker="w8", node="n1", device=7)
+    state = IN[name]
+    crowded = (
+        replace(state, seats=(*state.seats, spare))
+        if name in ("starting", "training", "settling")
+        else replace(state, training=replace(state.training, seats=(*state.seats, spare)))
+    )
+    decision = decide(brain(), crowded, lost("w8"), 100.0)
+    assert (decision.commands, type(decision.state)) == ((StopWorkers(workers=("w8",)),), type(state))
+    assert decision.state.seats == state.seats
