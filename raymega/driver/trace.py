@@ -10,22 +10,12 @@ others as well as their clocks do. Format: Trace Event Format, JSON object form.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raymega.driver.run_dir import write_whole
 from raymega.plan.plan import Plan, WorkerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceRow:
-    """A stretch of one worker's step. `start_s` in unix seconds; `lane`: compute, communication, data."""
-
-    name: str
-    start_s: float
-    duration_s: float
-    lane: str
+from raymega.worker.interface import TraceRow
 
 
 def chrome_trace(rows: Mapping[WorkerId, Iterable[TraceRow]], *, plan: Plan) -> dict[str, Any]:

@@ -36,14 +36,19 @@ class Computed:
         losses: micro-batch -> sum of its token losses, on the last stage.
         tokens: micro-batch -> trained tokens in it, on the last stage.
         spans: (action, start, end) of what was computed, by `time.perf_counter`.
-        wait_s: seconds in which it waited for a neighbour.
+        waits: (start, end) of waiting for a neighbour.
     """
 
     ledger: Ledger
     losses: dict[int, Tensor] = field(default_factory=dict)
     tokens: dict[int, int] = field(default_factory=dict)
     spans: list[tuple[Action, float, float]] = field(default_factory=list)
-    wait_s: float = 0.0
+    waits: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds in which it waited for a neighbour."""
+        return sum(end - began for began, end in self.waits)
 
     def microbatch_losses(self) -> tuple[MicrobatchLoss, ...]:
         """What it owns of the loss, ascending."""
@@ -214,7 +219,7 @@ class _Run:
         """Count the time inside as waiting for a neighbour."""
         began = time.perf_counter()
         yield
-        self.out.wait_s += time.perf_counter() - began
+        self.out.waits.append((began, time.perf_counter()))
 
     @contextmanager
     def _span(self, action: Action) -> Iterator[None]:

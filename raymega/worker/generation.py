@@ -20,12 +20,22 @@ from raymega.train.step_facts import Commit, Skip
 from raymega.worker.batches import BatchStore
 from raymega.worker.evaluation import evaluate
 from raymega.worker.execute import Executor
-from raymega.worker.interface import Assignment, MicrobatchRows, Ready, Split, StepBatch, StepReport, WorkerSettings
+from raymega.worker.interface import (
+    Assignment,
+    MicrobatchRows,
+    Ready,
+    Split,
+    StepBatch,
+    StepReport,
+    StepTrace,
+    WorkerSettings,
+)
 from raymega.worker.orders import Leave, Orders
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
 from raymega.worker.step import Constants, Done, Step
+from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
 RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
@@ -96,6 +106,9 @@ class Generation:
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
         self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
         self._desk.batches.settle(state.committed)
+        if state.committed in self._desk.settings.config.log.trace_steps:
+            rows = trace_rows(done, waited_from=began, waited_until=waited)
+            self._desk.reports.add(StepTrace(step=state.committed, generation=self.number, rows=rows))
         return self._evaluate(state) if self._is_evaluated(state.committed) else True
 
     def _hold(self, held: TrainState | None) -> TrainState:

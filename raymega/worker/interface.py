@@ -151,7 +151,26 @@ class WorkerFailed:
     traceback: str
 
 
-Report = Ready | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """A stretch of one worker's step. `start_s` in unix seconds; `lane`: compute, communication, data."""
+
+    name: str
+    start_s: float
+    duration_s: float
+    lane: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTrace:
+    """What this worker did when, in a step of `log.trace_steps`."""
+
+    step: int
+    generation: int
+    rows: tuple[TraceRow, ...]
+
+
+Report = Ready | StepTrace | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

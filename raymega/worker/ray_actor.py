@@ -25,7 +25,7 @@ from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Assignment, Pulse, StepBatch, WorkerApi, WorkerSettings
 
 EXIT_ORPHANED = 86  # seen in Ray's own records of the process
-BIRTH_GRACE_S = 60.0  # an orphan lease is at least so long until the first call has come
+BIRTH_GRACE_S = 60.0  # until the first call
 
 
 def actor_name(*, run: str, worker: WorkerId) -> str:
@@ -34,12 +34,13 @@ def actor_name(*, run: str, worker: WorkerId) -> str:
 
 
 class OrphanLease:
-    """Ends this process when `renew` was not called for `limit_s`."""
+    """Ends this process when `renew` was not called for `limit_s`; at first for `birth_grace_s`, if that is longer."""
 
-    def __init__(self, *, limit_s: float, end: Callable[[int], None] = os._exit) -> None:
-        self._limit_s = limit_s
-        self._end = end
-        self._lapses_at = time.monotonic() + max(limit_s, BIRTH_GRACE_S)
+    def __init__(
+        self, *, limit_s: float, birth_grace_s: float = BIRTH_GRACE_S, end: Callable[[int], None] = os._exit
+    ) -> None:
+        self._limit_s, self._end = limit_s, end
+        self._lapses_at = time.monotonic() + max(limit_s, birth_grace_s)
 
     def renew(self) -> None:
         """Start the lease anew, unless it has lapsed already: then end."""

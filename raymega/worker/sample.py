@@ -1,7 +1,7 @@
 """Text from a checkpoint: the whole model in one process, whatever mesh trained it.
 
-    prompt -> [end of document] + its ids -> logits of the last position -> a draw -> appended, and again
-              `------ the last seq_len ids ------'
+    prompt -> its ids, or the end of a document if it has none -> logits of the last position -> a draw -> appended
+              `--------------- the last seq_len ids ----------------------------------------------------'  and again
 
 Each new token costs a forward pass over all that is in the window, without a cache: meant for a look at what a run has
 learned, not for serving.
@@ -49,7 +49,7 @@ def sample_text(config: Config, *, checkpoint: str, prompt: str, draws: Draws) -
     """
     tokenizer = load_tokenizer(config.data.tokenizer)
     model = load_model(config, checkpoint=checkpoint)
-    start = [tokenizer.eod_id, *tokenizer.encode([prompt])[0].tolist()]
+    start = tokenizer.encode([prompt])[0].tolist() or [tokenizer.eod_id]
     drawn = generate(
         model,
         start=start,

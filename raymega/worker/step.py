@@ -84,9 +84,9 @@ class Step:
         clock.begin("apply")
         self._apply(ruling)
         clock.end()
-        seconds = clock.seconds
-        seconds["compute"] -= computed.wait_s
-        return Done(ruling=ruling, computed=computed, seconds={**seconds, "wait_peer": computed.wait_s})
+        seconds = {name: end - began for name, began, end in clock.phases}
+        seconds |= {"compute": seconds["compute"] - computed.wait_s, "wait_peer": computed.wait_s}
+        return Done(ruling=ruling, computed=computed, seconds=seconds, phases=tuple(clock.phases))
 
     def _ruling(self, batch: StepBatch, computed: Computed) -> Commit | Skip:
         expected = Expected(
@@ -139,11 +139,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A decided and applied step; `seconds` by phase, waiting for neighbours apart from computing."""
+    """A decided and applied step.
+
+    Args:
+        seconds: by phase, waiting for neighbours apart from computing.
+        phases: (phase, start, end), by `time.perf_counter`.
+    """
 
     ruling: Commit | Skip
     computed: Computed
     seconds: dict[str, float]
+    phases: tuple[tuple[str, float, float], ...]
 
 
 def _replica(plan: Plan, replica: int) -> range:
@@ -152,10 +158,10 @@ def _replica(plan: Plan, replica: int) -> range:
 
 
 class _Clock:
-    """Seconds by phase."""
+    """When each phase began and ended."""
 
     def __init__(self, phase: Callable[[str], None]) -> None:
-        self.seconds: dict[str, float] = {}
+        self.phases: list[tuple[str, float, float]] = []
         self._phase, self._name, self._began = phase, "", 0.0
 
     def begin(self, name: str) -> None:
@@ -165,4 +171,4 @@ class _Clock:
 
     def end(self) -> None:
         if self._name:
-            self.seconds[self._name] = time.perf_counter() - self._began
+            self.phases.append((self._name, self._began, time.perf_counter()))

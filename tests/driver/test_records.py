@@ -10,9 +10,10 @@ from raymega.config.schema import Config, ModelConfig, TrainingConfig
 from raymega.driver.progress import Facts
 from raymega.driver.summary import SummaryFile
 from raymega.driver.tensorboard_sink import TensorBoardSink
-from raymega.driver.trace import TraceRow, write_trace
+from raymega.driver.trace import write_trace
 from raymega.driver.trackers import TrackerSink, check_trackers, open_trackers
 from raymega.errors import ConfigError
+from raymega.worker.interface import TraceRow
 from tests.control.examples import SEATS
 from tests.control.fake_hands import plan_for
 from tests.driver.runs import played
