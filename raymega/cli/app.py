@@ -29,6 +29,8 @@ def _group(help_text: str) -> typer.Typer:
 app = _group("Train large language models in 3D parallel on Ray, on clusters that lose machines.")
 config_app = _group("What a config may say.")
 ckpt_app = _group("Look at checkpoints.")
+data_app = _group("Make data to train on.")
+app.add_typer(data_app, name="data")
 app.add_typer(config_app, name="config")
 app.add_typer(ckpt_app, name="ckpt")
 
@@ -114,6 +116,37 @@ def doctor(as_json: Json = False) -> None:
     else:
         typer.echo("\n".join(str(finding) for finding in found))
     raise typer.Exit(4 if any(finding.standing == "missing" for finding in found) else 0)
+
+
+@data_app.command("prepare")
+def data_prepare(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="txt, jsonl, parquet: files, folders, globs, URIs.")
+    ],
+    out: Annotated[str, typer.Option(help="A directory that does not exist yet.")],
+    tokenizer: Annotated[
+        str, typer.Option(metavar="byte|NAME|PATH|train:VOCAB", help="Text to ids.")
+    ] = "shakespeare-2k",
+    seq_len: Annotated[int, typer.Option(help="Trained positions of a row.")] = 256,
+    valid_fraction: Annotated[float, typer.Option(help="Share that becomes the validation split.")] = 0.01,
+    eod_token: Annotated[str | None, typer.Option(help="Which token of a tokenizer.json ends a document.")] = None,
+    text_field: Annotated[str, typer.Option(help="Field of jsonl, column of parquet.")] = "text",
+) -> None:
+    """Turn text into rows of ids that a run can read, in parallel, all or nothing.
+
+    \b
+    Examples:
+      raymega data prepare corpus/*.txt --out prepared --tokenizer train:4096 --seq-len 512
+      raymega data prepare s3://bucket/web.jsonl --out prepared --tokenizer llama/tokenizer.json
+    """
+    from raymega.cli.preparing import prepared_text
+
+    typer.echo(
+        prepared_text(
+            tuple(inputs), out=out, tokenizer=tokenizer, seq_len=seq_len, valid_fraction=valid_fraction,
+            eod_token=eod_token, text_field=text_field,
+        )
+    )  # fmt: skip
 
 
 @config_app.command("schema")

@@ -1,0 +1,42 @@
+"""`raymega data prepare`: a Ray for as long as it takes, and what to write into a config afterwards."""
+
+import os
+
+from raymega.data.manifest import TOKENIZER
+from raymega.driver.data_prepare import prepare
+from raymega.driver.ray_session import ray_session
+
+
+def prepared_text(
+    inputs: tuple[str, ...],
+    *,
+    out: str,
+    tokenizer: str,
+    seq_len: int,
+    valid_fraction: float,
+    eod_token: str | None,
+    text_field: str,
+) -> str:
+    """Prepare `inputs` and say what was made.
+
+    Raises: ConfigError, DataError; nothing is left at `out` then.
+    """
+    with ray_session(cpus=os.cpu_count() or 1):
+        made = prepare(
+            inputs, out=out, tokenizer=tokenizer, seq_len=seq_len, valid_fraction=valid_fraction, eod_token=eod_token,
+            text_field=text_field,
+        )  # fmt: skip
+    splits = [
+        f"{name:<6}{split.rows:>12,} rows {split.trained_tokens:>15,} trained tokens"
+        f"  unigram entropy {split.unigram_entropy:.4f} nats"
+        for name, split in made.manifest.splits.items()
+    ]
+    spec = made.directory / TOKENIZER
+    used = str(spec) if spec.exists() else made.manifest.tokenizer.name
+    return "\n".join(
+        [
+            f"{made.num_files:,} files -> {made.directory}",
+            *splits,
+            f"data: {{train: {made.directory}, tokenizer: {used}, seq_len: {seq_len}}}",
+        ]
+    )
