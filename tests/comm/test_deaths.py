@@ -82,7 +82,7 @@ def timed(call: Callable[[], None]) -> tuple[RaymegaError | None, float]:
 def repeat_all_reduce(group: Group, fabric: GlooFabric) -> Story:
     yield
     while True:
-        group.all_reduce(torch.zeros(300_000))
+        group.all_reduce(torch.zeros(600_000))
 
 
 def build_another(group: Group, fabric: GlooFabric) -> Story:

@@ -31,7 +31,7 @@ def one_generation(number: int) -> None:
 
     def body(fabric: GlooFabric) -> None:
         for key in ("dp", "pp"):
-            fabric.group(spec(2, key)).all_reduce(torch.ones(300_000 if number % 10 == 0 else 10))
+            fabric.group(spec(2, key)).all_reduce(torch.ones(600_000 if number % 10 == 0 else 10))
 
     assert [t.error for t in at_once([lambda f=f: body(f) for f in fabrics])] == [None, None]
     if number % 3 == 0:

@@ -78,20 +78,20 @@ def test_several_may_be_in_flight_and_other_calls_between() -> None:
 @pytest.mark.usefixtures("no_common_node")
 def test_members_of_different_nodes_fall_back_to_gloo() -> None:
     def body(group: Group) -> tuple[torch.Tensor, bool]:
-        x = torch.ones(400_000)
+        x = torch.ones(600_000)
         group.all_reduce(x)
         group.all_reduce(x)
         return x, group._shared._impossible
 
-    assert all(float(x.sum()) == 1_600_000 and fell_back for x, fell_back in on_group(GlooWorld(), 2, body))
+    assert all(float(x.sum()) == 2_400_000 and fell_back for x, fell_back in on_group(GlooWorld(), 2, body))
 
 
 def test_it_counts_as_one_all_reduce() -> None:
     world = GlooWorld()
     fabrics = [world.fabric(me) for me in workers(2)]
-    at_once([lambda f=f: f.group(spec(2)).all_reduce(torch.ones(400_000)) for f in fabrics])
+    at_once([lambda f=f: f.group(spec(2)).all_reduce(torch.ones(600_000)) for f in fabrics])
     assert fabrics[0].traffic.by_op() == {"all_reduce": 1}
-    assert fabrics[0].traffic.num_bytes() == 1_600_000
+    assert fabrics[0].traffic.num_bytes() == 2_400_000
     for fabric in fabrics:
         fabric.close()
     world.close()
