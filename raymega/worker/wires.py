@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from raymega.comm.gloo import GlooFabric
+from raymega.comm.fabrics import fabric_for
 from raymega.comm.group import Fabric
 from raymega.worker.interface import Assignment, WorkerSettings
 
@@ -18,8 +18,9 @@ def connect(*, assignment: Assignment, settings: WorkerSettings) -> Fabric:
 
     Raises: ClusterError if the store does not answer.
     """
-    return GlooFabric.connect(
-        assignment.store,
+    return fabric_for(
+        settings.device,
+        store=assignment.store,
         me=settings.worker,
         generation=assignment.generation,
         timeout_s=settings.config.elastic.group_timeout_s,
