@@ -13,7 +13,6 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +25,6 @@ from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
 from raymega.driver.by_name import named
-from raymega.driver.feeder import Sources
 from raymega.driver.journal import Journal
 from raymega.driver.lock import RunLock
 from raymega.driver.node_watch import Device
@@ -34,6 +32,7 @@ from raymega.driver.progress import Facts
 from raymega.driver.publishing import Imprint, Publisher
 from raymega.driver.ray_runtime import Place, RayRuntime
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.threads import start_thread
 from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError
@@ -41,7 +40,6 @@ from raymega.plan.planner import PlanChoice, plan_for
 
 OWNER_LEASE_S = 5.0
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
-LEAVE_LIMIT_S = 30.0  # after the end, an actor whose owner does not ask any more waits so long for somebody else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +134,10 @@ class Controller:
         launch = self._launch
         self._lock = RunLock.acquire(launch.run_dir.lock, controller=f"raymega:{launch.name}")
         end_leftovers(launch.name)
-        threading.Thread(target=self._live, name="controller", daemon=True).start()
-        if launch.owner_lease_s is not None:
-            threading.Thread(target=self._mind_owner, args=(launch.owner_lease_s,), daemon=True).start()
+        start_thread(self._live, name="controller", failed=self._broke)
+        lease_s = launch.owner_lease_s
+        if lease_s is not None:
+            start_thread(lambda: self._mind_owner(lease_s), name="owner-lease", failed=self._broke)
 
     def news(self, since: int, wait_s: float) -> News:
         """Turns after number `since`, as soon as there are any; renews the owner's lease."""
@@ -165,15 +164,13 @@ class Controller:
         return self._told.ended
 
     def _live(self) -> None:
-        try:
-            over = self._run()
-            ended = Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over))
-        except RaymegaError as error:
-            ended = Ended(exit_code=error.exit_code, reason=str(error), details=traceback.format_exc())
-        except BaseException as error:
-            self._told.end(Ended(exit_code=RaymegaBug.exit_code, reason=repr(error), details=traceback.format_exc()))
-            raise
-        self._told.end(ended)
+        over = self._run()
+        self._told.end(Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over)))
+
+    def _broke(self, error: BaseException) -> None:
+        code = error.exit_code if isinstance(error, RaymegaError) else RaymegaBug.exit_code
+        reason = str(error) if isinstance(error, RaymegaError) else f"{type(error).__name__}: {error}"
+        self._told.end(Ended(exit_code=code, reason=reason, details="".join(traceback.format_exception(error))))
 
     def _run(self) -> Finished | Failed:
         launch, rules = self._launch, Rules.of(self._launch.config, validates=self._launch.eval_batches > 0)
@@ -217,7 +214,7 @@ class ControllerActor(Controller):
 
     def start(self) -> None:
         super().start()
-        threading.Thread(target=self._leave, daemon=True).start()
+        start_thread(self._leave, name="leave", failed=self._broke)
 
     def _leave(self) -> None:
         self.wait_left()
@@ -249,9 +246,10 @@ def _hands(launch: Launch) -> RayRuntime:
         eval_batches=launch.eval_batches,
         start_limit_s=launch.start_limit_s,
     )
-    make: Callable[[Config], Sources] = named(launch.sources)
     publisher = Publisher(config=launch.config, imprint=launch.imprint, directory=launch.checkpoint_dir)
-    return RayRuntime(launch.config, place=place, sources=make(launch.config), publisher=publisher)
+    return RayRuntime(
+        launch.config, place=place, make_sources=lambda: named(launch.sources)(launch.config), publisher=publisher
+    )
 
 
 def _details(over: Finished | Failed) -> str:

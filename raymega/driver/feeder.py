@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 import ray
 
-from raymega.errors import RaymegaError
+from raymega.driver.threads import Failed, start_thread
 from raymega.plan.plan import Plan, WorkerId
 from raymega.worker.interface import MicrobatchRows, Split, StepBatch
 
@@ -71,10 +71,11 @@ class _Target:
 
 
 class Feeder:
-    """Feeds the newest generation it was told of."""
+    """Feeds the newest generation it was told of. `make_sources` is called in the feeder's thread."""
 
-    def __init__(self, sources: Sources, *, send: Send, failed: Callable[[BaseException], None]) -> None:
-        self._sources, self._send, self._failed = sources, send, failed
+    def __init__(self, make_sources: Callable[[], Sources], *, send: Send, failed: Failed) -> None:
+        self._make_sources, self._send = make_sources, send
+        self._sources: Sources
         self._changed = threading.Condition()
         self._target: _Target | None = None
         self._next, self._committed, self._window = 0, 0, SHORTEST_WINDOW
@@ -83,8 +84,7 @@ class Feeder:
         self._stream: Stream | None = None
         self._batches: Iterator[Batch] = iter(())
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="feeder", failed=failed)
 
     def feed_from(self, step: int, *, generation: int, plan: Plan) -> None:
         """Send the steps from index `step` on to the workers of `plan`."""
@@ -114,10 +114,9 @@ class Feeder:
 
     def _run(self) -> None:
         try:
+            self._sources = self._make_sources()  # here, since it loads Ray Data and takes seconds
             while (work := self._next_work()) is not None:
                 work()
-        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError, RaymegaError) as error:
-            self._failed(error)
         finally:
             if self._stream is not None:
                 self._stream.close()

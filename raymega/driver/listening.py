@@ -24,6 +24,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from raymega.driver.threads import Failed, start_thread
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Pulse
 from raymega.worker.ray_actor import Birth
@@ -40,6 +41,7 @@ class Hearing:
     pulse: Callable[[Pulse], None]
     lost: Callable[[WorkerId, str, float], None]  # worker, cause, seconds of silence
     failed: Callable[[WorkerId, BaseException], None]  # a call raised in the worker's process
+    broke: Failed  # the listening itself
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,8 +78,7 @@ class Listener:
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._ears: dict[WorkerId, _Ear] = {}
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._listen, name="listener", failed=hearing.broke)
 
     def add(self, worker: WorkerId, *, handle: Any, build: ray.ObjectRef) -> None:
         """Listen to a worker that is being built."""

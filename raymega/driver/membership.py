@@ -20,6 +20,7 @@ from raymega.control.states import Checkpoint
 from raymega.driver.feeder import Feeder, Sources
 from raymega.driver.publishing import SKIPPED
 from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.threads import Failed
 from raymega.driver.worker_group import WorkerGroup
 from raymega.plan.plan import Plan, WorkerId
 from raymega.worker.interface import Assignment, Ready
@@ -43,13 +44,13 @@ class Membership:
         self,
         workers: WorkerGroup,
         *,
-        sources: Sources,
+        make_sources: Callable[[], Sources],
         rendezvous: Rendezvous,
         eval_batches: int,
-        failed: Callable[[BaseException], None],
+        failed: Failed,
     ) -> None:
         self._workers, self._rendezvous, self._eval_batches = workers, rendezvous, eval_batches
-        self._feeder = Feeder(sources, send=self._send_batches, failed=failed)
+        self._feeder = Feeder(make_sources, send=self._send_batches, failed=failed)
         self._lock = threading.Lock()
         self._current: _Generation | None = None
 
@@ -57,6 +58,11 @@ class Membership:
     def generation(self) -> int:
         """The newest generation; 0 before the first."""
         return self._current.number if self._current is not None else 0
+
+    def plan_of(self, generation: int) -> Plan | None:
+        """The plan of `generation`, if that is the newest."""
+        current = self._current
+        return current.plan if current is not None and current.number == generation else None
 
     def assign(self, command: AssignPlan) -> None:
         """Give every worker of the plan its place."""

@@ -14,6 +14,7 @@ import ray
 from raymega.config.schema import Config
 from raymega.control.events import NodesChanged
 from raymega.control.states import NodeDevices
+from raymega.driver.threads import Failed, start_thread
 from raymega.plan.cluster import Cluster, Node, NodeId, devices_in
 
 POLL_S = 0.5
@@ -56,7 +57,9 @@ def addresses_of(rows: Iterable[Row]) -> dict[NodeId, str]:
 class NodeWatch:
     """Tells `NodesChanged`: at once, and from a thread of its own whenever something has changed."""
 
-    def __init__(self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged], None]) -> None:
+    def __init__(
+        self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged], None], failed: Failed
+    ) -> None:
         self._device: Device = device
         self._cpus_per_worker, self._tell = cpus_per_worker, tell
         self.alive: frozenset[NodeId] = frozenset()
@@ -64,8 +67,7 @@ class NodeWatch:
         self._seen: tuple[NodeDevices, ...] | None = None
         self._look()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="node-watch", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._watch, name="node-watch", failed=failed)
 
     def close(self) -> None:
         self._closed.set()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import ray
 
@@ -35,12 +36,13 @@ from raymega.driver.membership import Membership
 from raymega.driver.node_watch import Device, NodeWatch
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.traces import Traces
 from raymega.driver.translate import event_of, failed
 from raymega.driver.worker_group import Hiring, WorkerGroup
 from raymega.errors import StateError
 from raymega.layout.checkpoint_layout import directory_of
 from raymega.plan.plan import WorkerId
-from raymega.worker.interface import Pulse, Ready, ShardsSaved, WorkerSettings
+from raymega.worker.interface import Pulse, Ready, Report, ShardsSaved, StepTrace, WorkerSettings
 
 CONTROLLER = "controller"  # stands for this process where an event names a worker
 
@@ -67,25 +69,30 @@ class Place:
 class RayRuntime:
     """`control.runtime.Runtime` on Ray."""
 
-    def __init__(self, config: Config, *, place: Place, sources: Sources, publisher: Publisher) -> None:
+    def __init__(
+        self, config: Config, *, place: Place, make_sources: Callable[[], Sources], publisher: Publisher
+    ) -> None:
         self._config, self._place, self._publisher = config, place, publisher
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._newest_t = 0.0
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
-        self._watch = NodeWatch(device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell)
+        self._watch = NodeWatch(
+            device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail
+        )
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
-        hearing = Hearing(pulse=self._heard, lost=self._lost, failed=self._broke)
+        hearing = Hearing(pulse=self._heard, lost=self._lost, failed=self._broke, broke=self._fail)
         self._workers = WorkerGroup(self._hiring(), hearing=hearing)
         self._membership = Membership(
             self._workers,
-            sources=sources,
+            make_sources=make_sources,
             rendezvous=self._rendezvous,
             eval_batches=place.eval_batches,
             failed=self._fail,
         )
         self._memory: dict[WorkerId, int] = {}
+        self._traces = Traces(folder=Path(place.run_dir) / "traces", later=lambda work: self._do(self._clerk, work))
 
     def now(self) -> float:
         """Unix seconds; never goes back."""
@@ -173,16 +180,25 @@ class RayRuntime:
     def _heard(self, pulse: Pulse) -> None:
         self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
         for _, report in pulse.reports:
-            if isinstance(report, Ready):
-                if self._membership.is_complete_with(pulse.worker, report):
+            self._take(pulse.worker, report)
+
+    def _take(self, worker: WorkerId, report: Report) -> None:
+        match report:
+            case Ready():
+                if self._membership.is_complete_with(worker, report):
                     self.tell(WorkersReady(generation=report.generation))
-                continue
-            if isinstance(report, ShardsSaved):
-                self._publisher.saved(pulse.worker, report)
-            event = event_of(pulse.worker, report)
-            if isinstance(event, StepCommitted):
-                self._membership.committed(event)
-            self.tell(event)
+                return
+            case StepTrace():
+                plan = self._membership.plan_of(report.generation)
+                if plan is not None:
+                    self._traces.add(worker, report, plan=plan)
+                return
+            case ShardsSaved():
+                self._publisher.saved(worker, report)
+        event = event_of(worker, report)
+        if isinstance(event, StepCommitted):
+            self._membership.committed(event)
+        self.tell(event)
 
     def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
         self._memory.pop(worker, None)

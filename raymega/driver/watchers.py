@@ -3,16 +3,17 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from raymega.config.schema import Config
 from raymega.control.loop import Watcher
 from raymega.driver.events_sink import EventsSink
+from raymega.driver.in_thread import InThread, Sink
 from raymega.driver.journal import Journal
 from raymega.driver.metrics_sink import MetricsSink
 from raymega.driver.progress import Facts
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.summary import SummaryFile
-from raymega.driver.tensorboard_sink import TensorBoardSink
 from raymega.driver.trackers import TrackerSink, open_trackers
 
 
@@ -27,12 +28,12 @@ def watchers(
     """
     t = time.time()
     with ExitStack() as open_ones:
-        sinks: list[MetricsSink | EventsSink | TensorBoardSink | TrackerSink] = [
+        sinks: list[MetricsSink | EventsSink | InThread | TrackerSink] = [
             MetricsSink(run_dir.metrics, step=step),
             EventsSink(run_dir.events),
         ]
         if config.log.tensorboard:
-            sinks.append(TensorBoardSink(run_dir.tensorboard, step=step, t=t))
+            sinks.append(InThread(lambda: _tensorboard(run_dir.tensorboard, step=step, t=t)))
         for tracker in open_trackers(config.log.trackers):
             sinks.append(
                 TrackerSink(tracker, name=facts.name, config=config, folder=run_dir.path, t=t, warn=_to_the_log)
@@ -40,6 +41,12 @@ def watchers(
         for sink in sinks:
             open_ones.callback(sink.close)
         yield (journal, *sinks, SummaryFile(run_dir.summary, facts=facts, t=t))
+
+
+def _tensorboard(folder: Path, *, step: int, t: float) -> Sink:
+    from raymega.driver.tensorboard_sink import TensorBoardSink  # loads tensorboardX, and that torch: seconds
+
+    return TensorBoardSink(folder, step=step, t=t)
 
 
 def _to_the_log(text: str) -> None:

@@ -7,7 +7,12 @@ import pytest
 import ray
 
 from raymega.driver.ray_session import NAMESPACE, ray_session
-from tests.driver.rig import Rig
+from tests.driver.rig import Rig, wait_for
+
+
+def actors_of(run: str) -> list[str]:
+    named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    return [name for name in named if name.startswith(f"{NAMESPACE}:{run}")]
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +26,6 @@ def rig(local_ray: None, tmp_path: Path) -> Iterator[Rig]:
     """Makes launches in a fresh run directory; afterwards no actor of them may be left."""
     made = Rig(tmp_path)
     yield made
-    left = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
-    assert [name for name in left if name.startswith(f"{NAMESPACE}:{tmp_path.name}")] == []
+    wait_for(lambda: actors_of(tmp_path.name) == [], limit_s=5.0)  # Ray hears of a process that ended itself
     assert made.living_workers() == []
     assert not made.run_dir.lock.exists()

@@ -1,0 +1,41 @@
+"""A watcher of the loop in a thread of its own: made there, told there, so that nothing it does holds up a run."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from raymega.control.loop import Turn
+
+
+class Sink(Protocol):
+    """A watcher that is to be closed."""
+
+    def saw(self, turn: Turn) -> None: ...
+    def close(self) -> None: ...
+
+
+class InThread:
+    """Passes turns on to the sink that `make` makes, in order; `close` waits until all have been seen.
+
+    A sink that fails is left alone from then on: its error is printed to the controller's log, the run goes on.
+    """
+
+    def __init__(self, make: Callable[[], Sink]) -> None:
+        self._make = make
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._live, name="sink", daemon=True)
+        self._thread.start()
+
+    def saw(self, turn: Turn) -> None:
+        self._turns.put(turn)
+
+    def close(self) -> None:
+        self._turns.put(None)
+        self._thread.join()
+
+    def _live(self) -> None:
+        sink = self._make()
+        while (turn := self._turns.get()) is not None:
+            sink.saw(turn)
+        sink.close()
