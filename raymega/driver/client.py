@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymega.control.states import StopBy
 from raymega.driver.controller import Ended, Launch, News, RemoteController, controller_name
+from raymega.driver.lock import RunLock
 from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import ClusterError, ConfigError, RaymegaError
@@ -67,10 +68,9 @@ class RunHandle:
         try:
             news: News = ray.get(self._actor.news.remote(self._seq, ASK_WAIT_S))
         except RayActorError as error:
-            end_leftovers(self._launch.name)
             raise ClusterError(
-                f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]}. The workers are "
-                "ended; the run can be resumed from its newest checkpoint."
+                f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]} "
+                "Its workers end too; start the run again to go on from its newest checkpoint."
             ) from error
         self._seq = news.turns[-1].seq if news.turns else self._seq
         return news
@@ -81,12 +81,15 @@ class RunHandle:
             ray.get(self._actor.stop.remote(by, grace_s))
 
     def close(self) -> None:
-        """End the controller; a run that is not over ends with it."""
+        """End the controller; a run that is not over ends with it. What it could not put away is put away here."""
         with suppress(RayActorError):
             ray.get(self._actor.close.remote(), timeout=END_LIMIT_S)
         ray.kill(self._actor, no_restart=True)
-        with suppress(RayActorError):
-            ray.get(self._actor.stop.remote("user", None), timeout=END_LIMIT_S)
+        with suppress(RayActorError):  # which says that it is gone
+            ray.get(self._actor.close.remote(), timeout=END_LIMIT_S)
+        end_leftovers(self._launch.name)
+        with suppress(ConfigError):  # another run has taken the directory
+            RunLock.acquire(self._launch.run_dir.lock, controller="client").release()
 
 
 def follow(run: RunHandle, *, wishes: "Wishes", saw: Callable[[News], None]) -> Ended:
