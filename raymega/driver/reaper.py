@@ -20,6 +20,7 @@ from pathlib import Path
 
 MARK_VARIABLE = "RAYMEGA_OWNER"
 LIMIT_S = 15.0
+LOOKS = 3
 
 
 def marked(mark: str) -> list[int]:
@@ -39,14 +40,19 @@ def _is_dead(entry: Path) -> bool:
 
 
 def end(mark: str) -> list[int]:
-    """Kill all that carry `mark` until none is left; what still lives after the limit is returned."""
-    until = time.monotonic() + LIMIT_S
-    while (left := marked(mark)) and time.monotonic() < until:
+    """Kill all that carry `mark` until none is left; what still lives after the limit is returned.
+
+    One look may miss a process that is just being started by another, so none is believed only after several.
+    """
+    until, looks = time.monotonic() + LIMIT_S, 0
+    while looks < LOOKS and time.monotonic() < until:
+        left = marked(mark)
+        looks = 0 if left else looks + 1
         for process in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.05)
-    return left
+    return marked(mark)
 
 
 def remove(paths: list[str]) -> None:
