@@ -9,25 +9,27 @@ resolve -> lock -> prepare                  refused here: nothing was started
 import os
 import sys
 import time
+from collections.abc import Iterable
 
 import psutil
 import ray
 
+from raymega.checkpoint.find import newest_complete
 from raymega.config.schema import Config
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
 from raymega.driver.controller import Ended, Launch, News
 from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
-from raymega.driver.node_watch import Device, cluster_of, device_of
+from raymega.driver.node_watch import Device, Row, cluster_of, device_of
 from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, write_config
 from raymega.driver.progress import Facts, Memory
 from raymega.driver.publishing import Imprint
 from raymega.driver.ray_session import ray_session
 from raymega.driver.trackers import check_trackers
 from raymega.model_shape import token_flops
-from raymega.plan.mesh_choice import own_meshes, wish
-from raymega.plan.placement import place
+from raymega.plan.mesh_choice import wish
+from raymega.plan.planner import first_plan
 
 SPARE_CPUS = 2  # of a local Ray, for tasks of the data pipeline
 TERM_GRACE_S = 20.0
@@ -71,8 +73,7 @@ def _run(prepared: Prepared, *, began_t: float) -> int:
         console.note(warning)
     cpus = devices_wanted(config) * config.run.cpus_per_worker + SPARE_CPUS
     with ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session:
-        device = device_of(config, ray.nodes())
-        refuse_if_too_small(config, device=device)
+        device = refuse_if_too_small_for(ray.nodes(), config)
         if session.owned:
             console.note(f"a local Ray with {cpus} CPUs is up after {session.start_s:.1f} s")
         with signals(term_grace_s=_term_grace_s()) as wishes:
@@ -107,11 +108,15 @@ def devices_wanted(config: Config) -> int:
     return config.run.devices or wish(config).size
 
 
-def refuse_if_too_small(config: Config, *, device: Device) -> None:
-    """Refuse what this cluster can never give. Raises: PlanError with what is asked, and what there is."""
-    cluster = cluster_of(ray.nodes(), device=device, cpus_per_worker=config.run.cpus_per_worker)
-    if not own_meshes(config, cluster=cluster):
-        place(wish(config), cluster=cluster)
+def refuse_if_too_small_for(rows: Iterable[Row], config: Config) -> Device:
+    """Refuse what this cluster can never give, else say what its devices are.
+
+    Raises: PlanError with what is asked, and what there is.
+    """
+    rows = list(rows)
+    device = device_of(config, rows)
+    first_plan(config, cluster=cluster_of(rows, device=device, cpus_per_worker=config.run.cpus_per_worker))
+    return device
 
 
 def facts_of(prepared: Prepared) -> Facts:
@@ -160,10 +165,13 @@ def _nothing_to_do(prepared: Prepared) -> str:
 
 
 def _told(ended: Ended, prepared: Prepared) -> int:
+    """The exit code, after what else there is to say."""
     if ended.details:
         print(ended.details, file=sys.stderr)
-    if ended.exit_code == 0:
-        from raymega.driver.sample import newest_sample  # loads torch, which the client needs for nothing else
+    found = newest_complete(prepared.checkpoint_dir) if ended.exit_code == 0 else None
+    if found is not None:
+        from raymega.worker.sample import Draws, sample_text  # loads torch, which the client needs for nothing else
 
-        print(f"sample\n{newest_sample(prepared.run_dir, PROMPT, num_tokens=SAMPLE_TOKENS)}")
+        drawn = sample_text(prepared.config, checkpoint=found.uri, prompt=PROMPT, draws=Draws(num_tokens=SAMPLE_TOKENS))
+        print(f"sample\n{drawn}")
     return ended.exit_code

@@ -1,0 +1,79 @@
+"""Small decisions of the driver, each without Ray."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from raymega.config.schema import Config
+from raymega.driver.names import draw_name
+from raymega.driver.node_watch import addresses_of, cluster_of, device_of
+from raymega.driver.preflight import IN_A_JOB, refuse_relative_in_job
+from raymega.driver.train import refuse_if_too_small_for
+from raymega.driver.translate import failed
+from raymega.errors import ConfigError, DataError, PlanError, StateError
+
+
+def row(node: str, *, alive: bool = True, host: str = "elsewhere", **resources: float) -> dict[str, object]:
+    return {
+        "NodeID": node, "Alive": alive, "Resources": resources, "Labels": {}, "NodeManagerHostname": host,
+        "NodeManagerAddress": f"10.0.0.{node}",
+    }  # fmt: skip
+
+
+def test_a_node_offers_as_many_devices_as_its_cores_or_gpus_make():
+    rows = [row("1", CPU=4.0), row("2", CPU=8.0, GPU=2.0), row("3", alive=False, CPU=64.0)]
+    assert [(n.id, n.devices) for n in cluster_of(rows, device="cpu", cpus_per_worker=3).nodes] == [("2", 2), ("1", 1)]
+    assert [(n.id, n.devices) for n in cluster_of(rows, device="cuda", cpus_per_worker=1).nodes] == [("2", 2), ("1", 0)]
+
+
+def test_auto_means_cuda_only_where_every_node_has_it():
+    config = Config()
+    assert device_of(config, [row("1", CPU=4.0, GPU=1.0)]) == "cuda"
+    assert device_of(config, [row("1", CPU=4.0, GPU=1.0), row("2", CPU=4.0)]) == "cpu"
+
+
+def test_workers_of_other_hosts_are_reached_by_the_nodes_addresses():
+    assert addresses_of([row("1", CPU=1.0)]) == {"1": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("run", "axes", "words"),
+    [
+        ({}, {"data_parallel_size": 5}, "needs 5"),
+        ({"device": "cuda"}, {}, "0 GPU"),
+        ({"cpus_per_worker": 8}, {}, "4 CPU"),
+    ],
+)
+def test_what_a_cluster_can_never_give_is_refused_with_what_there_is(run, axes, words):
+    config = Config.model_validate({"run": {"device": "cpu", **run}, "parallelism": axes})
+    with pytest.raises(PlanError, match=words) as refusal:
+        refuse_if_too_small_for([row("1", CPU=4.0)], config)
+    assert refusal.value.exit_code == 4
+
+
+def test_a_relative_run_directory_is_refused_in_a_job(monkeypatch):
+    refuse_relative_in_job(Config())
+    monkeypatch.setenv(IN_A_JOB, "{}")
+    with pytest.raises(ConfigError, match=r"run\.dir: runs is relative.*such as /"):
+        refuse_relative_in_job(Config())
+
+
+def test_a_relative_data_path_is_refused_in_a_job(monkeypatch):
+    monkeypatch.setenv(IN_A_JOB, "{}")
+    config = Config.model_validate({"run": {"dir": "/runs"}, "data": {"train": "my/tokens"}})
+    with pytest.raises(DataError, match=r"data\.train: my/tokens is relative"):
+        refuse_relative_in_job(config)
+
+
+def test_a_drawn_name_is_that_of_no_other_run(tmp_path: Path):
+    taken = {draw_name(tmp_path, dice=random.Random(1))}
+    (tmp_path / taken.pop()).mkdir()
+    first = next(iter(tmp_path.iterdir())).name
+    assert draw_name(tmp_path, dice=random.Random(1)) != first
+
+
+def test_an_error_keeps_its_exit_code_and_any_other_is_a_bug():
+    assert failed("w1", StateError("torn"), generation=3).exit_code == 5
+    told = failed("w1", KeyError("x"), generation=3)
+    assert (told.exit_code, told.error) == (1, "KeyError: 'x'")
