@@ -53,16 +53,22 @@ def faults(
     work: Collection[Action],
     in_flight: Mapping[str, int] | None = None,
     receives_ahead: int | None = 1,
+    held: Mapping[str, int] | None = None,
+    forwards_only: Collection[Action] = (),
 ) -> tuple[str, ...]:
     """What is wrong with `programs` if they are to do just `work`; empty if nothing is.
 
     An input that no program makes is taken from a log, as in a repair; whether it is there is not judged here.
+
+    Args:
+        held: activations that a team holds to begin with.
+        forwards_only: forwards whose activations are not kept.
     """
     found = (
         *_work_faults(programs, frozenset(work)),
         *_order_faults(programs),
         *_message_faults(programs, num_stages),
-        *_in_flight_faults(programs, in_flight or {}),
+        *_in_flight_faults(programs, in_flight or {}, held=held or {}, dropped=frozenset(forwards_only)),
     )
     # Only complete work that feeds itself in order can be asked whether it stands still.
     return found or _progress_faults(programs, num_stages, receives_ahead)
@@ -114,9 +120,13 @@ def _message_faults(programs: Programs, num_stages: int) -> Iterator[str]:
                 break
 
 
-def _in_flight_faults(programs: Programs, limits: Mapping[str, int]) -> Iterator[str]:
+def _in_flight_faults(
+    programs: Programs, limits: Mapping[str, int], *, held: Mapping[str, int], dropped: Collection[Action]
+) -> Iterator[str]:
     for team, limit in limits.items():
-        for action, alive in zip(programs[team], alive_after(programs[team]), strict=True):
+        program = tuple(action for action in programs[team] if action not in dropped)
+        for action, more in zip(program, alive_after(program), strict=True):
+            alive = held.get(team, 0) + more
             if alive > limit:
                 yield f"{team} has {alive} activations alive after {action}, its limit is {limit}"
                 break
