@@ -1,0 +1,68 @@
+import pytest
+
+from raymega.pipeline.actions import parse_program, show_program
+from raymega.pipeline.missing import TeamReport
+from raymega.pipeline.repair import StagesLost
+from raymega.plan.plan import Plan
+from raymega.plan.programs import team_name, team_programs_of
+from raymega.plan.repairs import repair_plan, stages_of
+from tests.plan.plans import make_plan
+
+
+def finished(plan: Plan) -> dict[str, TeamReport]:
+    """Reports of all workers at the end of a step."""
+    programs = team_programs_of(plan)
+    reports = {}
+    for rank, worker in enumerate(plan.workers):
+        coord = plan.mesh.coord(rank)
+        done = frozenset(programs[team_name(coord.replica, coord.stage)])
+        reports[worker] = TeamReport(stages=stages_of(plan, coord.stage), done=done, logged=done)
+    return reports
+
+
+def test_one_lost_shard_takes_its_team_s_work_with_it() -> None:
+    plan = make_plan(dp=2, pp=2, tp=2)
+    reports = finished(plan)
+    del reports["w3"]
+    made = repair_plan(plan, reports=reports)
+    assert made.alive == ((0, 0), (1, 0), (1, 1))
+    assert show_program(made.repair.programs["replica 1 stage 1"]) == "1F0 1B0 1F2 1B2"
+
+
+def test_the_routes_lead_past_the_lost_team_and_only_there_change() -> None:
+    plan = make_plan(dp=2, pp=3)
+    reports = finished(plan)
+    del reports["w1"]
+    made = repair_plan(plan, reports=reports)
+    assert made.plan.routes == ((0, 1, 0), (1, 1, 1)) * 2
+    assert ((0, 0), (1, 1)) in made.links
+    assert not any((0, 1) in link for link in made.links)
+
+
+def test_a_repair_of_the_rerouted_plan_goes_on_from_there() -> None:
+    plan = make_plan(dp=3, pp=2)
+    reports = finished(plan)
+    del reports["w1"]
+    first = repair_plan(plan, reports=reports)
+    second = repair_plan(first.plan, reports={w: r for w, r in reports.items() if w != "w3"})
+    assert {route[1] for route in second.plan.routes} == {2}
+
+
+def test_a_stage_that_nobody_holds_is_named() -> None:
+    plan = make_plan(dp=2, pp=2)
+    reports = {worker: report for worker, report in finished(plan).items() if worker not in ("w0", "w2")}
+    found = repair_plan(plan, reports=reports)
+    assert isinstance(found, StagesLost)
+    assert found.stages == (0,)
+
+
+@pytest.mark.parametrize("gone", ["w0", "w1", "w2", "w3"])
+def test_a_lost_team_with_chunks_is_repaired_in_all_of_them(gone: str) -> None:
+    plan = make_plan(dp=2, pp=2, chunks=2, schedule="interleaved", num_microbatches=2)
+    reports = finished(plan)
+    del reports[gone]
+    work = {action for program in repair_plan(plan, reports=reports).repair.programs.values() for action in program}
+    stage = int(gone[1:]) % 2
+    microbatch = int(gone[1:]) // 2
+    expected = " ".join(f"{v}{kind}{microbatch}" for v in (stage, stage + 2) for kind in "FB")
+    assert work == set(parse_program(expected))
