@@ -13,11 +13,13 @@ target like any other. Prompts are in the stream but not trained; a row that wou
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-Ids = NDArray[np.int32]
+Ids = NDArray[Any]  # int32, or uint16 where the vocabulary fits
 Mask = NDArray[np.bool_]
 
 
@@ -31,7 +33,7 @@ class PackedRows:
     @property
     def num_trained(self) -> NDArray[np.int64]:
         """[N]: trained targets of each row."""
-        return self.mask.sum(axis=1, dtype=np.int64)
+        return np.count_nonzero(self.mask, axis=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class Packer:
 
     seq_len: int
     eod_id: int
-    num_ids: int = 0
+    dtype: str = "int32"
     _ids: list[Ids] = field(default_factory=list)
     _trained: list[Mask] = field(default_factory=list)
 
@@ -48,12 +50,11 @@ class Packer:
         """Continue the current document; its first `num_untrained` ids here are a prompt."""
         trained = np.ones(len(ids), dtype=np.bool_)
         trained[:num_untrained] = False
-        self._ids.append(ids.astype(np.int32, copy=False))
+        self._ids.append(ids.astype(self.dtype, copy=False))
         self._trained.append(trained)
-        self.num_ids += len(ids)
 
     def end_document(self) -> None:
-        self.add(np.array([self.eod_id], dtype=np.int32))
+        self.add(np.array([self.eod_id], dtype=self.dtype))
 
     def take(self) -> PackedRows:
         """The rows that are complete now."""
@@ -69,24 +70,27 @@ class Packer:
         padding = -(len(ids) - 1) % self.seq_len if len(ids) > 1 else 0
         self._ids, self._trained = [], []
         return self._rows(
-            np.concatenate([ids, np.full(padding, self.eod_id, dtype=np.int32)]),
+            np.concatenate([ids, np.full(padding, self.eod_id, dtype=self.dtype)]),
             np.concatenate([trained, np.zeros(padding, dtype=np.bool_)]),
         )
 
     def _stream(self) -> tuple[Ids, Mask]:
         return (
-            np.concatenate([np.empty(0, dtype=np.int32), *self._ids]),
+            np.concatenate([np.empty(0, dtype=self.dtype), *self._ids]),
             np.concatenate([np.empty(0, dtype=np.bool_), *self._trained]),
         )
 
     def _rows(self, ids: Ids, trained: Mask) -> PackedRows:
         """Cut a stream of 1 + N * seq_len ids (or none, or one) into N rows, less those that train nothing."""
         num_rows = max(0, len(ids) - 1) // self.seq_len
-        inputs = ids[: num_rows * self.seq_len].reshape(num_rows, self.seq_len)
-        targets = ids[1 : 1 + num_rows * self.seq_len].reshape(num_rows, self.seq_len)
-        mask = trained[1 : 1 + num_rows * self.seq_len].reshape(num_rows, self.seq_len)
+        if not num_rows:
+            return PackedRows(
+                ids=np.empty((0, self.seq_len + 1), dtype=self.dtype), mask=np.empty((0, self.seq_len), dtype=np.bool_)
+            )
+        rows = sliding_window_view(ids, self.seq_len + 1)[:: self.seq_len]  # views: neighbours share an id
+        mask = trained[1:].reshape(num_rows, self.seq_len)
         kept = mask.any(axis=1)
-        return PackedRows(ids=np.concatenate([inputs[:, :1], targets], axis=1)[kept], mask=mask[kept])
+        return PackedRows(ids=rows if kept.all() else rows[kept], mask=mask if kept.all() else mask[kept])
 
 
 @dataclass(slots=True, kw_only=True)

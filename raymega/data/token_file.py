@@ -32,19 +32,20 @@ def dtype_for(vocab_size: int) -> str:
 def write_shard(path: Path, rows: PackedRows, *, dtype: str) -> ShardInfo:
     """Write `rows` as one file, flushed to the disk; describe it for the manifest."""
     trained = rows.num_trained
-    ids = pa.array(rows.ids.astype(dtype).reshape(-1))
+    ids = pa.array(rows.ids.astype(dtype, copy=False).reshape(-1))
     columns = {
         "ids": pa.FixedSizeListArray.from_arrays(ids, rows.ids.shape[1]),
         "trained": pa.array(trained.astype(np.int32)),
     }
-    if not np.array_equal(rows.mask, prefix_mask(trained, seq_len=rows.mask.shape[1])):
+    partly = np.flatnonzero(trained < rows.mask.shape[1])
+    if not np.array_equal(rows.mask[partly], prefix_mask(trained[partly], seq_len=rows.mask.shape[1])):
         columns["mask"] = pack_mask(rows.mask)
-    table = pa.table(columns).combine_chunks()
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=table.num_rows)
+    batch = pa.record_batch(columns)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
     return ShardInfo(
         file=path.name,
-        rows=table.num_rows,
+        rows=batch.num_rows,
         trained_tokens=int(trained.sum()),
         size_bytes=path.stat().st_size,
         min_id=int(rows.ids.min()),

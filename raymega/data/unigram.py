@@ -3,13 +3,16 @@
 H = - sum_i p_i ln p_i     in nats per token, p_i = share of id i among the trained targets (Shannon 1948)
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 
-def count_targets(ids: NDArray[np.int32], *, mask: NDArray[np.bool_], vocab_size: int) -> NDArray[np.int64]:
+def count_targets(ids: NDArray[Any], *, mask: NDArray[np.bool_], vocab_size: int) -> NDArray[np.int64]:
     """[vocab_size]: how often each id is a trained target of rows ids [N, seq_len + 1], mask [N, seq_len]."""
-    return np.bincount(ids[:, 1:][mask], minlength=vocab_size)
+    targets = ids[:, 1:]
+    return np.bincount(targets.reshape(-1) if mask.all() else targets[mask], minlength=vocab_size)
 
 
 def unigram_entropy(counts: NDArray[np.int64]) -> float:

@@ -139,7 +139,7 @@ class _SplitWriter:
     @classmethod
     def at(cls, directory: Path, *, split: str, layout: Layout) -> "_SplitWriter":
         tokenizer = layout.tokenizer
-        packer = Packer(seq_len=layout.seq_len, eod_id=tokenizer.eod_id)
+        packer = Packer(seq_len=layout.seq_len, eod_id=tokenizer.eod_id, dtype=layout.dtype)
         counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
         return cls(directory=directory, split=split, layout=layout, packer=packer, counts=counts)
 

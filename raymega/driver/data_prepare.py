@@ -30,7 +30,7 @@ from raymega.data.write import Layout, write_dataset
 from raymega.driver.ray_data import quiet, tables_of
 from raymega.errors import ConfigError
 
-STORE_BYTES = 64 << 20
+STORE_BYTES = 32 << 20
 """What the tables that wait for the writer may take of the object store."""
 
 WINDOW_SPANS = 4096
