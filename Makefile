@@ -1,5 +1,6 @@
 # make train   set up, then train the default model here (TRAIN="..." are arguments of `raymega train`)
 # make test    set up, then every test: the pure layer first (make pure: only that)
+# make bench   measure against plain torch, DDP and torch's pipelining, side by side (BENCH="nano/ddp bubble run": parts)
 # make check   format, lint, types, floors
 #
 # Each does all its own set-up, once. PYTHON=python3.12 picks the interpreter.
@@ -7,7 +8,7 @@
 TRAIN ?= nano
 PURE = $(wildcard tests/test_*.py $(addprefix tests/,house config pipeline plan layout control sim))
 
-.PHONY: train test pure check format
+.PHONY: train test pure bench check format
 
 train:
 	@PYTHON="$(PYTHON)" .ci/setup train
@@ -20,6 +21,10 @@ test:
 pure:
 	@PYTHON="$(PYTHON)" .ci/setup test
 	@.ci/test $(PURE)
+
+bench:
+	@PYTHON="$(PYTHON)" .ci/setup train
+	@.venv/bin/python -m workloads.bench $(BENCH)
 
 check:
 	@PYTHON="$(PYTHON)" .ci/setup test
