@@ -66,9 +66,12 @@ def stage_specs(specs: Iterable[ParamSpec], plan: Plan, virtual_stage: int) -> t
 
 
 def holdings(specs: Iterable[ParamSpec], plan: Plan) -> tuple[tuple[Holding, ...], ...]:
-    """What each rank of `plan` holds, by rank; chunk by chunk, in the order of `specs`."""
+    """What each rank of `plan` holds, by rank, nothing in lost teams; chunk by chunk, in the order of `specs`."""
     specs = tuple(specs)
-    return tuple(tuple(_holdings_of(specs, plan=plan, rank=rank)) for rank in range(plan.mesh.size))
+    living = {rank for place in plan.teams for rank in plan.team(*place)}
+    return tuple(
+        tuple(_holdings_of(specs, plan=plan, rank=rank)) if rank in living else () for rank in range(plan.mesh.size)
+    )
 
 
 def is_tied(specs: Iterable[ParamSpec]) -> bool:

@@ -6,6 +6,8 @@
                                                      pair  w0 w2 | w1 w3 | w4 w6 | w5 w7       along the routes
                                                      tied  w0 w2 | w1 w3 | w4 w6 | w5 w7       both ends' embedding
 
+Lost teams are in no group. Where an end of a replica is lost, all holders of a tied box are one group.
+
 Building a group blocks until all its members do. Every member builds its own in the order of this one list, so the
 first group that is not yet built has all its members at it, and the building cannot deadlock. Pairs of even stages come
 before those of odd ones: two rounds, however many stages there are.
@@ -48,18 +50,13 @@ _Row = tuple[Axis, str, tuple[int, ...]]
 
 
 def _tp(plan: Plan) -> list[_Row]:
-    mesh = plan.mesh
-    return [
-        ("tp", f"r{replica}s{stage}", mesh.team(replica=replica, stage=stage))
-        for replica in range(mesh.dp)
-        for stage in range(mesh.pp)
-    ]
+    return [("tp", f"r{replica}s{stage}", plan.team(replica, stage)) for replica, stage in plan.teams]
 
 
 def _dp(plan: Plan) -> list[_Row]:
     mesh = plan.mesh
     return [
-        ("dp", f"s{stage}t{shard}", mesh.ring(stage=stage, shard=shard))
+        ("dp", f"s{stage}t{shard}", plan.ring(stage=stage, shard=shard))
         for stage in range(mesh.pp)
         for shard in range(mesh.tp)
     ]
@@ -77,20 +74,22 @@ def _pairs(plan: Plan) -> list[_Row]:
 
 
 def _edges(plan: Plan) -> set[tuple[tuple[int, int], tuple[int, int]]]:
-    """(replica, stage) of both ends of every hop from a virtual stage to the next; the wrap between chunks included."""
+    """Both ends, as (replica, stage), of every hop of a route and of the leaders' chain, which carries facts."""
     pp = plan.mesh.pp
     hops = {(v % pp, (v + 1) % pp) for v in range(len(plan.layers) - 1)}
-    return {((route[a], a), (route[b], b)) for route in plan.routes for a, b in hops}
+    chain = {((plan.leader(stage), stage), (plan.leader(stage + 1), stage + 1)) for stage in range(pp - 1)}
+    return chain | {((route[a], a), (route[b], b)) for route in plan.routes for a, b in hops}
 
 
 def _tied(plan: Plan) -> list[_Row]:
-    mesh = plan.mesh
-    ends = {
-        (replica, shard): {mesh.rank(Coord(replica, stage, shard)) for stage in (0, mesh.pp - 1)}
-        for replica in range(mesh.dp)
-        for shard in range(mesh.tp)
-    }
-    return [("tied", f"r{replica}t{shard}", tuple(ranks)) for (replica, shard), ranks in ends.items()]
+    mesh, last = plan.mesh, plan.mesh.pp - 1
+    whole = all(plan.is_living(replica, stage) for replica in range(mesh.dp) for stage in (0, last))
+    rows: dict[str, set[int]] = {}
+    for replica, stage in plan.teams:
+        for shard in range(mesh.tp) if stage in (0, last) else ():
+            name = f"r{replica}t{shard}" if whole else f"t{shard}"
+            rows.setdefault(name, set()).add(mesh.rank(Coord(replica, stage, shard)))
+    return [("tied", name, tuple(ranks)) for name, ranks in rows.items()]
 
 
 def _place(coord: Coord) -> str:

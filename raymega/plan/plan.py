@@ -3,6 +3,7 @@
     rank          (replica, stage, shard) -> worker, by the mesh's order
     layers        virtual stage -> the blocks it holds, half-open; virtual stage v lives on stage v % pp
     routes        micro-batch -> the replica that serves it at each stage; by default one replica all the way
+    lost          teams that are gone; no route leads through them, and every stage has a living one
 
 The plan does not occur in the result (law 1): it says where a micro-batch is computed, never what it weighs.
 """
@@ -14,6 +15,7 @@ from typing import Any
 from raymega.mesh import Coord, Mesh
 
 WorkerId = str  # names one worker for its whole life ("w3"); never used again in the same run
+Place = tuple[int, int]  # (replica, stage) of a team
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Plan:
         microbatch_size: samples in a micro-batch.
         schedule: a name in `pipeline.catalog`.
         sequence_parallel: cut activations between tp regions along the sequence.
+        lost: teams without a part: their workers stand in `workers`, and do nothing.
     """
 
     mesh: Mesh
@@ -37,6 +40,7 @@ class Plan:
     microbatch_size: int
     schedule: str = "1f1b"
     sequence_parallel: bool = False
+    lost: frozenset[Place] = frozenset()
 
     def __post_init__(self) -> None:
         assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
@@ -46,6 +50,13 @@ class Plan:
         assert self.layers[0][0] == 0, "layers start at 0"
         assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
         assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
+        stages = range(self.mesh.pp)
+        assert all(self.is_living(route[s], s) for route in self.routes for s in stages), (
+            "routes lead through living teams"
+        )
+        assert all(any(self.is_living(r, s) for r in range(self.mesh.dp)) for s in stages), (
+            "every stage has a living team"
+        )
 
     @property
     def num_chunks(self) -> int:
@@ -65,6 +76,34 @@ class Plan:
         """Samples of a step."""
         return self.num_microbatches * self.microbatch_size
 
+    def is_living(self, replica: int, stage: int) -> bool:
+        """Whether the team (replica, stage) has a part."""
+        return (replica, stage) not in self.lost
+
+    @property
+    def teams(self) -> tuple[Place, ...]:
+        """The living teams, by replica, then stage."""
+        places = ((replica, stage) for replica in range(self.mesh.dp) for stage in range(self.mesh.pp))
+        return tuple(place for place in places if place not in self.lost)
+
+    @property
+    def living(self) -> tuple[WorkerId, ...]:
+        """The workers of living teams, in rank order."""
+        return tuple(self.workers[rank] for place in self.teams for rank in self.team(*place))
+
+    def team(self, replica: int, stage: int) -> tuple[int, ...]:
+        """The ranks of a living team, by shard."""
+        return self.mesh.team(replica=replica, stage=stage) if self.is_living(replica, stage) else ()
+
+    def ring(self, *, stage: int, shard: int) -> tuple[int, ...]:
+        """The living ranks that hold the same boxes and sum their gradients, by replica."""
+        replicas = (replica for replica in range(self.mesh.dp) if self.is_living(replica, stage))
+        return tuple(self.mesh.rank(Coord(replica, stage, shard)) for replica in replicas)
+
+    def leader(self, stage: int) -> int:
+        """The first replica whose team of `stage` lives: its boxes are the ones that count."""
+        return next(replica for replica in range(self.mesh.dp) if self.is_living(replica, stage))
+
     def worker(self, coord: Coord) -> WorkerId:
         return self.workers[self.mesh.rank(coord)]
 
@@ -82,6 +121,7 @@ class Plan:
             "workers": list(self.workers), "layers": [list(x) for x in self.layers],
             "routes": [list(x) for x in self.routes], "microbatch_size": self.microbatch_size,
             "schedule": self.schedule, "sequence_parallel": self.sequence_parallel,
+            "lost": sorted(map(list, self.lost)),
         }  # fmt: skip
 
     @classmethod
@@ -94,6 +134,7 @@ class Plan:
             microbatch_size=data["microbatch_size"],
             schedule=data["schedule"],
             sequence_parallel=data["sequence_parallel"],
+            lost=frozenset((replica, stage) for replica, stage in data.get("lost", ())),
         )
 
     def with_workers(self, workers: tuple[WorkerId, ...]) -> "Plan":

@@ -1,9 +1,9 @@
 """DECIDE: everybody's facts are summed once, spread as bytes, and each worker evaluates the same rule on the same bits.
 
-    dp=2 tp=2 pp=2        gather                                        spread
-      team                shards -> shard 0                             shard 0 -> shards
-      replica             stage 1 -> stage 0    (shard 0 only)          stage 0 -> stage 1
-      ring of stage 0     replicas exchange and sum in rank order       (all have it)
+    dp=2 tp=2 pp=2        gather                                          spread
+      team                shards exchange and sum in rank order           (after the ring: leader's shard 0 -> all)
+      ring of a stage     replicas exchange and sum in rank order
+      chain of leaders    stage 1 -> stage 0     (shard 0 only)           stage 0 -> stage 1
 
 Only groups that exist anyway carry it, so a death wakes everyone who waits here. Each fact has one contributor, so the
 order of sums is fixed by the plan and the total has the same bits everywhere. Facts that are not those of the step stop
@@ -31,22 +31,32 @@ def sum_facts(facts: Facts, *, world: World, check: Callable[[Facts], None], dev
         check: raises if the total is not what the step must have; called on the first stage, before it is spread.
     Raises: GroupBroken or CollectiveTimeout if someone is lost; then nothing was decided here.
     """
-    chain = _Chain(world=world, device=device)
+    stage = world.coord.stage
     mine = _merged(world.team.all_gather_bytes(facts.pack()))
-    if world.coord.shard != 0:
-        return Facts.unpack(world.team.all_gather_bytes(b"")[0])
+    if world.coord.shard == 0:
+        mine = _merged(world.ring.all_gather_bytes(mine.pack()))
+    chain = _Chain(world=world, device=device)
+    if not chain.is_mine:
+        return Facts.unpack(_from_leader(world, b""))
     if not world.is_last:
-        mine = merge((mine, chain.receive(from_stage=world.coord.stage + 1, tag=UP)))
+        mine = merge((mine, chain.receive(from_stage=stage + 1, tag=UP)))
     if world.is_first:
-        total = _merged(world.ring.all_gather_bytes(mine.pack()))
-        check(total)
+        check(mine)
+        total = mine
     else:
-        chain.send(mine, to_stage=world.coord.stage - 1, tag=UP)
-        total = chain.receive(from_stage=world.coord.stage - 1, tag=DOWN)
+        chain.send(mine, to_stage=stage - 1, tag=UP)
+        total = chain.receive(from_stage=stage - 1, tag=DOWN)
     if not world.is_last:
-        chain.send(total, to_stage=world.coord.stage + 1, tag=DOWN)
-    world.team.all_gather_bytes(total.pack())
+        chain.send(total, to_stage=stage + 1, tag=DOWN)
+    _from_leader(world, total.pack())
     return total
+
+
+def _from_leader(world: World, payload: bytes) -> bytes:
+    """Spread the leader's payload over its stage: over the ring of shard 0 first, then over each team."""
+    if world.coord.shard == 0:
+        payload = next(filter(None, world.ring.all_gather_bytes(payload)))
+    return next(filter(None, world.team.all_gather_bytes(payload)))
 
 
 def _merged(payloads: list[bytes]) -> Facts:
@@ -54,11 +64,16 @@ def _merged(payloads: list[bytes]) -> Facts:
 
 
 class _Chain:
-    """Messages between the stages of my replica, shard 0 to shard 0: [length | facts | padding] of one size."""
+    """Messages from leader to leader, shard 0 to shard 0: [length | facts | padding] of one size."""
 
     def __init__(self, *, world: World, device: torch.device) -> None:
         self._world, self._device = world, device
         self._num_bytes = 8 + Facts.packed_bytes(num_losses=world.plan.num_microbatches)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this worker is a link of it."""
+        return self._world.is_leader and self._world.coord.shard == 0
 
     def send(self, facts: Facts, *, to_stage: int, tag: int) -> None:
         packed = facts.pack()
@@ -77,4 +92,4 @@ class _Chain:
 
     def _group(self, stage: int) -> Group:
         world = self._world
-        return world.pairs[world.plan.worker(Coord(world.coord.replica, stage, 0))]
+        return world.pairs[world.plan.worker(Coord(world.plan.leader(stage), stage, 0))]

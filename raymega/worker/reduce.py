@@ -35,6 +35,14 @@ def _sum_tied(chunks: Iterable[Chunk], *, world: World) -> None:
     if not views:
         return
     total = torch.stack(views).sum(0) if len(views) > 1 else views[0].clone()
+    if not _speaks_for_its_end(world):
+        total.zero_()
     world.tied.all_reduce(total)
     for view in views:
         view.copy_(total)
+
+
+def _speaks_for_its_end(world: World) -> bool:
+    """After the ring, all holders at one end have the same sum: one of the group adds it."""
+    coords = [world.plan.coord_of(member) for member in world.tied.spec.members]
+    return world.coord.replica == min(coord.replica for coord in coords if coord.stage == world.coord.stage)

@@ -38,7 +38,9 @@ class Constants:
 
     @classmethod
     def of(cls, specs: tuple[ParamSpec, ...], *, plan: Plan) -> "Constants":
-        counted = [h for rank in _replica(plan, 0) for h in holdings(specs, plan)[rank] if h.counted]
+        held = holdings(specs, plan)
+        leaders = [rank for stage in range(plan.mesh.pp) for rank in plan.team(plan.leader(stage), stage)]
+        counted = [holding for rank in leaders for holding in held[rank] if holding.counted]
         return cls(
             work_hash=expected_work(
                 num_microbatches=plan.num_microbatches, num_stages=len(plan.layers), tp=plan.mesh.tp
@@ -110,7 +112,7 @@ class Step:
         return decide(facts, expected=known, training=training, samples=trained * training.batch_size)
 
     def _facts(self, computed: Computed) -> Facts:
-        shard, counts = self.world.coord.shard, self.world.coord.replica == 0
+        shard, counts = self.world.coord.shard, self.world.is_leader
         contributors, elements = self.state.num_counted if counts else (0, 0)
         return Facts(
             step=self.state.committed,
@@ -150,11 +152,6 @@ class Done:
     computed: Computed
     seconds: dict[str, float]
     phases: tuple[tuple[str, float, float], ...]
-
-
-def _replica(plan: Plan, replica: int) -> range:
-    size = plan.mesh.pp * plan.mesh.tp
-    return range(replica * size, (replica + 1) * size)
 
 
 class _Clock:

@@ -44,9 +44,14 @@ class World:
         return self.coord.stage == self.plan.mesh.pp - 1
 
     @property
+    def is_leader(self) -> bool:
+        """Whether, of the replicas of my stage, mine is the one whose boxes count."""
+        return self.coord.replica == self.plan.leader(self.coord.stage)
+
+    @property
     def is_root(self) -> bool:
-        """Rank 0 sums the facts and reports the step."""
-        return self.coord == Coord(0, 0, 0)
+        """The first living worker reports the step."""
+        return self.me == self.plan.living[0]
 
     @property
     def microbatches(self) -> tuple[int, ...]:

@@ -111,29 +111,29 @@ class ThreadRun:
     reports: list[tuple[str, Report]] = field(default_factory=list)
 
     def assign(self, plan: Plan, *, generation: int = 1, step: int = 0, **fields: object) -> None:
-        for name in plan.workers:
+        for name in plan.living:
             self.workers[name].start(
                 Assignment(generation=generation, plan=plan, step=step, store=("127.0.0.1", 0), **fields)
             )
-        self.wait_for(Ready, workers=plan.workers, generation=generation)
+        self.wait_for(Ready, workers=plan.living, generation=generation)
 
     def train(self, plan: Plan, *, generation: int = 1, first: int = 0, until: int, masked: bool = False,
               save_at: tuple[int, ...] = ()) -> list[StepReport]:  # fmt: skip
         """Feed and run steps `first` to `until`; the reports of those steps."""
         batches = tuple(batch_of(self.config, step, masked=masked) for step in range(first, until))
-        for name in plan.workers:
+        for name in plan.living:
             self.workers[name].feed(generation, batches)
             self.workers[name].grant(generation, until, save_at)
         done: list[StepReport] = []
         while not done or done[-1].step < until:
-            done.append(self.wait_for(StepReport, workers=plan.workers[:1], generation=generation)[0])
+            done.append(self.wait_for(StepReport, workers=plan.living[:1], generation=generation)[0])
         self.settle(plan, committed=until)
         return done
 
     def settle(self, plan: Plan, *, committed: int) -> None:
         """Wait until everyone has applied what the first worker reported."""
         deadline = time.monotonic() + LIMIT_S
-        while any(self.workers[name].state.committed < committed for name in plan.workers):
+        while any(self.workers[name].state.committed < committed for name in plan.living):
             assert time.monotonic() < deadline, f"not everyone has committed {committed} steps"
             threading.Event().wait(0.002)
 
@@ -157,7 +157,7 @@ class ThreadRun:
     def weights(self, plan: Plan, kind: str = "param") -> dict[str, torch.Tensor]:
         """Whole tensors gathered from the boxes of replica 0, after checking that all replicas hold the same bits."""
         whole: dict[str, torch.Tensor] = {}
-        for name in plan.workers:
+        for name in plan.living:
             for item in self.workers[name].state.items():
                 if item.kind != kind:
                     continue

@@ -98,3 +98,16 @@ def test_the_same_plan_gives_the_same_bits():
 
 def test_programs_that_wait_for_every_send_do_not_deadlock():
     assert_same(run_layout((2, 1, 4), steps=2, unbuffered=True), one_worker(steps=2))
+
+
+@pytest.mark.parametrize("lost", [{(1, 0)}, {(0, 1)}, {(0, 0), (1, 1)}], ids=str)
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_lost_teams_and_routes_round_them_change_nothing(lost, tied):
+    def around(plan: Plan) -> dict[str, object]:
+        living = [[r for r in range(2) if (r, s) not in lost] for s in range(2)]
+        return {"lost": frozenset(lost), "routes": tuple(
+            tuple(living[s][m % len(living[s])] for s in range(2)) for m in range(plan.num_microbatches)
+        )}  # fmt: skip
+
+    model = (("tie_embeddings", tied),)
+    assert_same(run_layout((2, 1, 2), change=around, model=model, **CALM), one_worker(model=model, **CALM))
