@@ -18,20 +18,18 @@ from torch import Tensor
 
 from raymega.model.flat_params import FlatParams
 from raymega.model.norms import rms_norm
-from raymega.model.rotary import RotaryTable, rotate
+from raymega.model.rotary import RotaryTable, rotate, split_and_rotate
 from raymega.model.tp_linear import column_linear, row_linear
 from raymega.model.tp_team import Team
 
-OnHeads = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""What happens to queries and keys, each [B, T, heads, K], before they meet."""
+Heads = Callable[[Tensor, int, int], tuple[Tensor, Tensor, Tensor]]
+"""Splits [B, T, heads + 2 kv_heads, K], given heads and kv_heads, into queries, keys and values, ready to meet."""
 
 
 class Attention:
     """`name`.wq wk wv wo, with biases bq bk bv bo or without."""
 
-    def __init__(
-        self, *, flat: FlatParams, name: str, head_size: int, biases: bool, on_heads: OnHeads, team: Team
-    ) -> None:
+    def __init__(self, *, flat: FlatParams, name: str, head_size: int, biases: bool, split: Heads, team: Team) -> None:
         self.qkv = flat.weight(*(f"{name}.w{letter}" for letter in "qkv"))  # [(heads + 2 kv_heads) K, D], local heads
         self.out = flat.weight(f"{name}.wo")  # [D, heads K]
         self.qkv_bias = flat.weight(*(f"{name}.b{letter}" for letter in "qkv")) if biases else None
@@ -39,7 +37,7 @@ class Attention:
         self.num_heads, self.num_kv_heads = (
             flat.param(f"{name}.w{letter}").shape[0] // head_size for letter in ("q", "k")
         )
-        self.head_size, self.on_heads, self.team = head_size, on_heads, team
+        self.head_size, self.split, self.team = head_size, split, team
 
     def __call__(self, x: Tensor) -> Tensor:
         keys = slice(self.num_heads * self.head_size, (self.num_heads + self.num_kv_heads) * self.head_size)
@@ -48,8 +46,7 @@ class Attention:
         qkv = column_linear(x, weight=self.qkv, bias=self.qkv_bias, team=self.team, still=keys)
         batch, length, _ = qkv.shape
         heads = qkv.view(batch, length, -1, self.head_size)  # [B, T, heads + 2 kv_heads, K]
-        q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=2)
-        q, k = self.on_heads(q, k)
+        q, k, v = self.split(heads, self.num_heads, self.num_kv_heads)
         mixed = F.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
             is_causal=True, enable_gqa=self.num_heads != self.num_kv_heads,
@@ -58,19 +55,22 @@ class Attention:
         return row_linear(mixed, weight=self.out, bias=self.out_bias, team=self.team)
 
 
-def plain_heads(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def plain_heads(heads: Tensor, num_heads: int, num_kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """GPT-2: positions are in the input already."""
-    return q, k
+    q, k, v = heads.split([num_heads, num_kv_heads, num_kv_heads], dim=2)
+    return q, k, v
 
 
 class RotaryHeads:
-    """Llama: turn by position, after an RMSNorm of each head where there are norm weights."""
+    """Llama: queries and keys are turned by position, after an RMSNorm of each head where there are norm weights."""
 
     def __init__(self, *, table: RotaryTable, norms: tuple[Tensor, Tensor] | None, eps: float) -> None:
         self.table, self.norms, self.eps = table, norms, eps
 
-    def __call__(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        if self.norms is not None:
-            q, k = (rms_norm(x, weight=w, eps=self.eps) for x, w in zip((q, k), self.norms, strict=True))
-        cos, sin = self.table(q.shape[1])
-        return rotate(q, cos=cos, sin=sin), rotate(k, cos=cos, sin=sin)
+    def __call__(self, heads: Tensor, num_heads: int, num_kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        cos, sin = self.table(heads.shape[1])
+        if self.norms is None:
+            return split_and_rotate(heads, num_heads=num_heads, num_kv_heads=num_kv_heads, cos=cos, sin=sin)
+        q, k, v = plain_heads(heads, num_heads, num_kv_heads)
+        q, k = (rms_norm(x, weight=weight, eps=self.eps) for x, weight in zip((q, k), self.norms, strict=True))
+        return rotate(q, cos=cos, sin=sin), rotate(k, cos=cos, sin=sin), v

@@ -15,7 +15,7 @@ from raymega.config.dims import dims_of
 from raymega.config.schema import Config, ModelConfig
 from raymega.layout.param_layout import param_specs
 from raymega.layout.param_spec import ParamSpec
-from raymega.model.attention import Attention, OnHeads, RotaryHeads, plain_heads
+from raymega.model.attention import Attention, Heads, RotaryHeads, plain_heads
 from raymega.model.dropout import EMBEDDING_LAYER, Dropout, Site
 from raymega.model.flat_params import FlatParams
 from raymega.model.mlp import GeluMlp, SwigluMlp
@@ -73,7 +73,7 @@ class Block:
         self.attn_norm = _norm(model, flat=flat, name=f"{name}.attn_norm")
         self.attention = Attention(
             flat=flat, name=f"{name}.attn", head_size=dims_of(model).head_size, biases=gpt2, team=team,
-            on_heads=plain_heads if gpt2 else _rotary_heads(model, ground=ground, name=f"{name}.attn"),
+            split=plain_heads if gpt2 else _rotary_heads(model, ground=ground, name=f"{name}.attn"),
         )  # fmt: skip
         self.mlp_norm = _norm(model, flat=flat, name=f"{name}.mlp_norm")
         self.mlp = (GeluMlp if gpt2 else SwigluMlp)(flat=flat, name=f"{name}.mlp", team=team)
@@ -116,7 +116,7 @@ def _norm(model: ModelConfig, *, flat: FlatParams, name: str) -> Norm:
     return lambda x: layer_norm(x, weight=weight, bias=bias, eps=eps)
 
 
-def _rotary_heads(model: ModelConfig, *, ground: Ground, name: str) -> OnHeads:
+def _rotary_heads(model: ModelConfig, *, ground: Ground, name: str) -> Heads:
     flat = ground.flat
     return RotaryHeads(
         table=RotaryTable(head_size=dims_of(model).head_size, theta=model.rope_theta, device=ground.device),

@@ -36,25 +36,56 @@ class RotaryTable:
 
 
 def rotate(x: Tensor, *, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [B, T, heads, K], possibly strided -> the same, contiguous."""
+    """Turn the heads of x [B, T, heads, K]."""
     return _Rotate.apply(x, cos, sin)
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+def split_and_rotate(
+    qkv: Tensor, *, num_heads: int, num_kv_heads: int, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[B, T, heads + 2 kv_heads, K] -> queries and keys, turned, and values; backward fills one gradient for all."""
+    return _SplitAndRotate.apply(qkv, num_heads, num_kv_heads, cos, sin)
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, out: Tensor, sign: float) -> Tensor:
+    """Turn `x` by sign x angle into `out`, which may be a slice."""
     (x1, x2), (out1, out2) = x.chunk(2, dim=-1), out.chunk(2, dim=-1)
-    torch.mul(x1, cos, out=out1).addcmul_(x2, sin, value=-1.0)
-    torch.mul(x2, cos, out=out2).addcmul_(x1, sin)
+    torch.mul(x1, cos, out=out1).addcmul_(x2, sin, value=-sign)
+    torch.mul(x2, cos, out=out2).addcmul_(x1, sin, value=sign)
     return out
+
+
+def _room(x: Tensor, *, heads: int) -> Tensor:
+    batch, length, _, head_size = x.shape
+    return torch.empty(batch, length, heads, head_size, dtype=x.dtype, device=x.device)
 
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.cos, ctx.sin = cos, sin
-        return _turn(x, cos, sin)
+        return _turn(x, cos, sin, out=_room(x, heads=x.shape[2]), sign=1.0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        return _turn(dy, ctx.cos, -ctx.sin), None, None
+        return _turn(dy, ctx.cos, ctx.sin, out=_room(dy, heads=dy.shape[2]), sign=-1.0), None, None
+
+
+class _SplitAndRotate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, num_heads: int, num_kv_heads: int, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.num_heads, ctx.num_turned, ctx.cos, ctx.sin = num_heads, num_heads + num_kv_heads, cos, sin
+        turned = _turn(qkv[:, :, : ctx.num_turned], cos, sin, out=_room(qkv, heads=ctx.num_turned), sign=1.0)
+        return turned[:, :, :num_heads], turned[:, :, num_heads:], qkv[:, :, ctx.num_turned :]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None, None, None]:
+        dqkv = _room(dq, heads=ctx.num_turned + dv.shape[2])
+        _turn(dq, ctx.cos, ctx.sin, out=dqkv[:, :, : ctx.num_heads], sign=-1.0)
+        _turn(dk, ctx.cos, ctx.sin, out=dqkv[:, :, ctx.num_heads : ctx.num_turned], sign=-1.0)
+        dqkv[:, :, ctx.num_turned :] = dv
+        return dqkv, None, None, None, None

@@ -99,3 +99,29 @@ def test_still_elements_of_a_bias_get_exactly_no_gradient():
     weight, bias = leaf(a), leaf(a_bias)
     column_linear(x.requires_grad_(), weight=weight, bias=bias, team=Team(), still=slice(4, 9)).sum().backward()
     assert torch.equal(bias.grad == 0, (torch.arange(FF) >= 4) & (torch.arange(FF) < 9))
+
+
+def scalar_weight(start):
+    weight = leaf(torch.ones(1, 1))
+    weight.grad.fill_(start)
+    return weight
+
+
+def add_microbatch(weight, contribution):
+    column_linear(
+        torch.full((1, 1, 1), contribution, requires_grad=True), weight=weight, bias=None, team=Team()
+    ).backward()
+
+
+def test_small_contributions_are_not_lost_in_the_accumulator():
+    weight = scalar_weight(1.0)
+    for _ in range(64):
+        add_microbatch(weight, 2.0**-13)
+    assert weight.grad.item() == 1.0078125
+
+
+def test_eight_contributions_of_an_eighth_are_exactly_one():
+    weight = scalar_weight(0.0)
+    for _ in range(8):
+        add_microbatch(weight, 0.125)
+    assert weight.grad.item() == 1.0

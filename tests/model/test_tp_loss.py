@@ -51,7 +51,7 @@ def on_team(group, vocab, *, mask, scale=1.0, sequence_parallel=False):
 MASK = torch.tensor([[1, 1, 1, 0, 1, 1, 0, 1], [0, 0, 1, 1, 1, 0, 1, 1]], dtype=torch.bool)
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("vocab", [97, 5, 64])  # prime; one shard of four empty; no padding
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_a_cut_vocabulary_gives_the_loss_of_the_whole(tp, vocab, sequence_parallel):
