@@ -117,7 +117,8 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
     if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # stays: Ray reads it once in a process
     apply_auth_mode()
-    os.environ[reaper.MARK_VARIABLE] = mark
+    carried = reaper.marks_of(mark)
+    os.environ.update(carried)
     try:
         ray.init(
             address="local",
@@ -130,7 +131,8 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
             _temp_dir=str(home),
         )
     finally:
-        del os.environ[reaper.MARK_VARIABLE]
+        for variable in carried:
+            del os.environ[variable]
 
 
 def _temp_root() -> Path:

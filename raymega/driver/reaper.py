@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 MARK_VARIABLE = "RAYMEGA_OWNER"
@@ -23,15 +24,22 @@ LIMIT_S = 15.0
 LOOKS = 3
 
 
+def marks_of(mark: str) -> dict[str, str]:
+    """What to add to the environment of those who are to carry `mark`.
+
+    Ray's processes write their titles over a part of their environment, unless they are told to leave it alone.
+    """
+    return {MARK_VARIABLE: mark, "SPT_NOENV": "1"}
+
+
 def marked(mark: str) -> list[int]:
-    """Processes whose environment carries `mark`, ourselves excepted."""
+    """Living processes whose environment carries `mark`, ourselves excepted."""
     wanted, found = f"{MARK_VARIABLE}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-            if wanted in (entry / "environ").read_bytes().split(b"\0") and not _is_dead(entry):
-                found.append(int(entry.name))
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+                if wanted in (entry / "environ").read_bytes().split(b"\0") and not _is_dead(entry):
+                    found.append(int(entry.name))
     return found
 
 
@@ -55,7 +63,7 @@ def end(mark: str) -> list[int]:
     return marked(mark)
 
 
-def remove(paths: list[str]) -> None:
+def remove(paths: Iterable[str]) -> None:
     """Remove files and directories; those that are gone already are left alone."""
     for path in map(Path, paths):
         if path.is_dir() and not path.is_symlink():
@@ -68,7 +76,7 @@ def main(mark: str, *paths: str) -> int:
     """Wait for the end of the client, then clean up."""
     sys.stdin.buffer.read()
     left = end(mark)
-    remove(list(paths))
+    remove(paths)
     return 1 if left else 0
 
 
