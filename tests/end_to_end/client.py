@@ -1,0 +1,96 @@
+"""`raymega train` as a process of its own, and all that it brings into the world."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import yaml
+
+from raymega.driver.json_lines import read_lines
+from raymega.driver.run_dir import RunDirectory
+
+LIMIT_S = 250.0
+MARK = "RAYMEGA_TEST"
+TINY = {
+    "run": {"name": "tiny", "device": "cpu"},
+    "model": {"hidden_size": 32, "num_layers": 2, "num_attention_heads": 2},
+    "data": {"tokenizer": "byte", "seq_len": 32},
+    "parallelism": {"data_parallel_size": 2},
+    "training": {"steps": 100_000, "batch_size": 8, "micro_batch_size": 4},
+    "log": {"tensorboard": False},
+}
+
+
+class Client:
+    """A client in a session of its own, so that a Ctrl-C reaches it as a terminal sends it: to its whole group."""
+
+    def __init__(self, path: Path, *sets: str, env: dict[str, str] | None = None) -> None:
+        self.shared_memory = set(Path("/dev/shm").iterdir())
+        self.temp = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # short: sockets lie in it
+        self.mark = uuid.uuid4().hex
+        self.run_dir = RunDirectory(path=path / "runs" / "tiny")
+        config = path / "tiny.yaml"
+        config.write_text(yaml.safe_dump({**TINY, "run": {**TINY["run"], "dir": str(path / "runs")}}))
+        self.output = path / "output.txt"
+        command = [str(Path(sys.executable).parent / "raymega"), "train", str(config)]
+        with self.output.open("ab") as out:
+            self.process = subprocess.Popen(
+                [*command, *(word for value in sets for word in ("--set", value))],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, MARK: self.mark, "TMPDIR": str(self.temp), **(env or {})},
+            )
+
+    def wait_for_step(self, step: int) -> None:
+        until = time.monotonic() + LIMIT_S
+        while self.steps() < step:
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said()}"
+            assert time.monotonic() < until, f"no step {step} within {LIMIT_S} s: {self.said()}"
+            time.sleep(0.05)
+
+    def steps(self) -> int:
+        return max((line["step"] for line in read_lines(self.run_dir.metrics)), default=0)
+
+    def checkpoints(self) -> list[int]:
+        manifests = self.run_dir.checkpoints.glob("step-*/manifest.json")
+        return sorted(int(manifest.parent.name.removeprefix("step-")) for manifest in manifests)
+
+    def interrupt(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        return self.process.wait(timeout=LIMIT_S)
+
+    def said(self) -> str:
+        return self.output.read_text()[-4000:]
+
+    def offspring(self) -> list[str]:
+        """Every process that this client has started, directly or not, and that lives."""
+        return [f"{p.pid} {p.name()}" for p in psutil.process_iter() if _is_marked(p, f"{MARK}={self.mark}")]
+
+    def left_within(self, limit_s: float) -> list[str]:
+        """What is left of it after at most `limit_s`: processes, shared memory, directories, the lock."""
+        until = time.monotonic() + limit_s
+        while (left := self._left()) and time.monotonic() < until:
+            time.sleep(0.1)
+        return left
+
+    def _left(self) -> list[str]:
+        lock = [str(self.run_dir.lock)] if self.run_dir.lock.exists() else []
+        files = {*self.temp.iterdir(), *Path("/dev/shm").iterdir()} - self.shared_memory
+        return [*self.offspring(), *map(str, files), *lock]
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        return mark.encode() in environment and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.NoSuchProcess):
+        return False
