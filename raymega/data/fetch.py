@@ -86,14 +86,6 @@ class ValidFetch:
     def batch_size(self) -> int:
         return self.order.batch_size
 
-    @property
-    def seq_len(self) -> int:
-        return self.split.seq_len
-
-    def block(self, batches: Block) -> pa.Table:
-        """The samples of one range of batches."""
-        return self.table(np.arange(batches["first"][0], batches["stop"][0]))
-
     def table(self, batches: Int64s) -> pa.Table:
         """The samples of `batches`, in order."""
         rows = np.concatenate([self.order.positions(int(batch)) for batch in batches])
@@ -105,11 +97,10 @@ class ValidFetch:
         return _table(np.repeat(batches, self.order.batch_size), rows, rows=PackedRows(ids=ids, mask=mask))
 
 
-Fetch = TrainFetch | ValidFetch
-
-
 def batches_of(table: pa.Table, *, batch_size: int) -> Iterator[HostBatch]:
     """The steps in a table that a fetch made; arrays are copies, so that the table's memory can go."""
+    if table.num_rows % batch_size:
+        raise RaymegaBug(f"{table.num_rows} rows came for steps of {batch_size}; a step is never short.")
     columns = columns_of(table)
     steps = columns["step"].to_numpy().reshape(-1, batch_size)
     samples = columns["sample"].to_numpy().reshape(-1, batch_size)

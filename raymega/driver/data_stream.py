@@ -9,17 +9,18 @@
 
 The pipeline carries numbers of steps, never data, so starting at step k costs what starting at 0 costs, and a fetch
 that is lost with its process is simply done again. Its tasks ask for no CPU, since the workers hold them all, and run
-on the stream's own node, which is the one that has to see the files.
+on the stream's own node, which is the one that has to see the files. Evaluations are read in place.
 """
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import ray
 import ray.data
 
-from raymega.data.fetch import Fetch, HostBatch, batches_of
+from raymega.data.fetch import HostBatch, TrainFetch, ValidFetch, batches_of
 from raymega.data.open_data import OpenData
 from raymega.driver.ray_data import quiet, tables_of
 from raymega.errors import DataError
@@ -32,10 +33,10 @@ TASKS = 2
 
 
 class BatchStream:
-    """Batches of the steps [first, stop), each once, in order. Iterate in any one thread; close when abandoned."""
+    """Batches, each once, in order. Iterate in any one thread; close when abandoned."""
 
-    def __init__(self, fetch: Fetch, *, first: int, stop: int) -> None:
-        self._batches = _batches(fetch, first=first, stop=stop)
+    def __init__(self, batches: Generator[HostBatch, None, None]) -> None:
+        self._batches = batches
 
     def __iter__(self) -> Iterator[HostBatch]:
         return self._batches
@@ -50,16 +51,23 @@ class BatchStream:
 
 def train_stream(data: OpenData, *, batch_size: int, start_step: int, stop_step: int) -> BatchStream:
     """The training steps [start_step, stop_step), counted from 0, over as many epochs as that takes."""
-    return BatchStream(data.train_fetch(batch_size=batch_size), first=start_step, stop=stop_step)
+    return BatchStream(_prefetched(data.train_fetch(batch_size=batch_size), first=start_step, stop=stop_step))
 
 
 def valid_stream(data: OpenData, *, batch_size: int, num_samples: int | None = None) -> BatchStream:
-    """One evaluation: all validation rows, or the first `num_samples`, each once; the last batch is filled up."""
-    fetch = data.valid_fetch(batch_size=batch_size, num_samples=num_samples)
-    return BatchStream(fetch, first=0, stop=fetch.order.num_batches)
+    """One evaluation: all validation rows, or the first `num_samples`, each once; the last batch is filled up.
+
+    Read in place, batch by batch: a pipeline of its own would start processes for each evaluation.
+    """
+    return BatchStream(_read_here(data.valid_fetch(batch_size=batch_size, num_samples=num_samples)))
 
 
-def _batches(fetch: Fetch, *, first: int, stop: int) -> Generator[HostBatch, None, None]:
+def _read_here(fetch: ValidFetch) -> Generator[HostBatch, None, None]:
+    for batch in range(fetch.order.num_batches):
+        yield from batches_of(fetch.table(np.array([batch])), batch_size=fetch.batch_size)
+
+
+def _prefetched(fetch: TrainFetch, *, first: int, stop: int) -> Generator[HostBatch, None, None]:
     per_block = _steps_per_block(fetch)
     step = first
     while step < stop:
@@ -75,12 +83,12 @@ def _batches(fetch: Fetch, *, first: int, stop: int) -> Generator[HostBatch, Non
             raise DataError(f"step {step} got no batch: the data pipeline ended before step {window.stop}.")
 
 
-def _steps_per_block(fetch: Fetch) -> int:
+def _steps_per_block(fetch: TrainFetch) -> int:
     step_bytes = 4 * fetch.batch_size * (fetch.seq_len + 1)
     return max(1, min(LARGEST_BLOCK_STEPS, BLOCK_BYTES // step_bytes))
 
 
-def _tables(fetch: Fetch, *, window: range, per_block: int) -> Generator[pa.Table, None, None]:
+def _tables(fetch: TrainFetch, *, window: range, per_block: int) -> Generator[pa.Table, None, None]:
     """The tables of one window, in order."""
     quiet()
     blocks = [

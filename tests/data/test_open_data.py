@@ -14,7 +14,7 @@ from raymega.data.builtin import builtin_directory
 from raymega.data.fetch import batches_of
 from raymega.data.open_data import open_data
 from raymega.data.tokenizer import ByteTokenizer
-from raymega.errors import ConfigError, DataError
+from raymega.errors import ConfigError, DataError, RaymegaBug
 from raymega.layout.data_order import NO_ROW
 from tests.data.corpora import number_of, numbered_rows, prepare_here
 
@@ -93,6 +93,14 @@ def test_inputs_and_targets_of_a_sample_come_from_the_same_row(config: DataConfi
         for step in range(60)
     ]
     assert np.array_equal(whole, np.stack(one_by_one))
+
+
+def test_a_step_that_is_short_or_mixed_is_an_error_and_never_a_smaller_batch(config: DataConfig) -> None:
+    table = open_data(config, seed=7).train_fetch(batch_size=4).table(np.arange(2))
+    with pytest.raises(RaymegaBug, match="7 rows came for steps of 4"):
+        next(batches_of(table.slice(1), batch_size=4))
+    with pytest.raises(RaymegaBug, match="rows of steps 0 to 1 came as one batch"):
+        next(batches_of(table.slice(2, 4), batch_size=4))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 10, 16])
