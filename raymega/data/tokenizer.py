@@ -4,6 +4,7 @@
     byte                 0 .. 255 are the bytes of UTF-8        256
     shakespeare-2k       BPE of 2048, package data              0
     PATH/tokenizer.json  whatever the file says                 the first of EOD_TOKENS in it, or the one asked for
+    a prepared directory what it was prepared with              as it was prepared
 
 Every text can be written as ids, and a text that spells a special token gets the ids of its letters: no document can
 end another. Tokenizers are compared by fingerprint, a digest of what the file says, not of how it is laid out.
@@ -23,6 +24,7 @@ import tokenizers
 import xxhash
 from numpy.typing import NDArray
 
+from raymega.data.manifest import MANIFEST, TOKENIZER, load_manifest
 from raymega.errors import ConfigError, DataError
 
 Ids = NDArray[np.int32]
@@ -100,7 +102,10 @@ def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
     if spec in BUILTIN_TOKENIZERS:
         text = (files("raymega") / "corpora" / f"{spec}.json").read_text(encoding="utf-8")
         return tokenizer_of_json(text, name=spec, eod_token=eod_token)
-    path = Path(spec) / "tokenizer.json" if Path(spec).is_dir() else Path(spec)
+    path = Path(spec) / TOKENIZER if Path(spec).is_dir() else Path(spec)
+    prepared = load_manifest(str(path.parent)).tokenizer if (path.parent / MANIFEST).exists() else None
+    if prepared is not None and prepared.name == "byte" and not path.exists():
+        return ByteTokenizer()
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -111,6 +116,8 @@ def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}. Give a readable tokenizer.json.", file=str(path)) from error
+    if prepared is not None and eod_token is None:
+        eod_token = tokenizers.Tokenizer.from_str(text).id_to_token(prepared.eod_id)
     return tokenizer_of_json(text, name=spec, eod_token=eod_token)
 
 

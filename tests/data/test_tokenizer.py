@@ -15,6 +15,7 @@ from tokenizers import models, pre_tokenizers
 from raymega.data.bpe import EOD_TOKEN, train_bpe
 from raymega.data.tokenizer import PIECE_CHARS, ByteTokenizer, load_tokenizer, tokenizer_of_json
 from raymega.errors import ConfigError, DataError
+from tests.data.corpora import prepare_here
 
 CORPORA = Path(__file__).parents[2] / "raymega" / "corpora"
 
@@ -129,3 +130,14 @@ def test_a_tokenizer_without_an_end_of_document_asks_for_one(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="--eod-token"):
         load_tokenizer(str(tmp_path / "t.json"))
     assert load_tokenizer(str(tmp_path / "t.json"), eod_token="STOP").eod_id == 1
+
+
+def test_a_prepared_directory_names_the_tokenizer_it_was_prepared_with(tmp_path: Path) -> None:
+    core = tokenizers.Tokenizer(models.WordLevel({"a": 0, "STOP": 1}, unk_token="a"))
+    core.save(str(tmp_path / "t.json"))
+    (tmp_path / "a.txt").write_text("a a a")
+    chosen = load_tokenizer(str(tmp_path / "t.json"), eod_token="STOP")
+    for name, tokenizer in (("own", chosen), ("bytes", ByteTokenizer())):
+        prepare_here([tmp_path / "a.txt"], tmp_path / name, tokenizer=tokenizer, seq_len=1)
+        again = load_tokenizer(str(tmp_path / name))
+        assert (again.fingerprint, again.eod_id) == (tokenizer.fingerprint, tokenizer.eod_id)
