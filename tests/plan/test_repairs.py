@@ -1,8 +1,9 @@
 import pytest
 
-from raymega.pipeline.actions import parse_program, show_program
+from raymega.pipeline.actions import parse_program, show_program, work_of_step
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
+from raymega.pipeline.team_stop import Progress, team_stop
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_name, team_programs_of
 from raymega.plan.repairs import repair_plan, stages_of
@@ -66,3 +67,37 @@ def test_a_lost_team_with_chunks_is_repaired_in_all_of_them(gone: str) -> None:
     microbatch = int(gone[1:]) // 2
     expected = " ".join(f"{v}{kind}{microbatch}" for v in (stage, stage + 2) for kind in "FB")
     assert work == set(parse_program(expected))
+
+
+def test_a_healthy_team_in_mid_backward_keeps_all_that_its_shards_have_finished() -> None:
+    plan = make_plan(dp=2, pp=2, tp=2)
+    reports = finished(plan)
+    program = parse_program("0F0 0F2 0B0 0B2")
+    stop = team_stop([Progress(started=3, supplied=4), Progress(started=2, supplied=3)])  # w0 is inside 0B0
+    half = frozenset(program[: stop.finished])
+    reports |= dict.fromkeys(("w0", "w1"), TeamReport(stages=(0,), done=half, logged=half))
+    del reports["w6"]
+    made = repair_plan(plan, reports=reports)
+    assert made.repair.kept["replica 0 stage 0"] == half
+    assert show_program(made.repair.programs["replica 0 stage 0"]) == "0B2"
+
+
+def test_shards_that_finished_different_actions_cost_their_team_its_work() -> None:
+    plan = make_plan(pp=2, tp=2, num_microbatches=2)
+    reports = finished(plan)
+    reports["w1"] = TeamReport(stages=(0,), done=frozenset(parse_program("0F0 0F1 0B0")), logged=reports["w1"].logged)
+    made = repair_plan(plan, reports=reports)
+    assert made.repair.anew == {"replica 0 stage 0"}
+    assert show_program(made.repair.programs["replica 0 stage 0"]) == "0F0 0F1 0B0 0B1"
+
+
+def test_the_steps_after_it_run_on_the_same_routes_and_pass_the_check() -> None:
+    plan = make_plan(dp=3, pp=3, num_microbatches=9)
+    reports = finished(plan)
+    del reports["w1"], reports["w5"]
+    rerouted = repair_plan(plan, reports=reports).plan
+    idle = {worker: TeamReport(stages=report.stages) for worker, report in reports.items()}
+    following = repair_plan(rerouted, reports=idle)
+    assert following.plan.routes == rerouted.routes
+    assert following.repair.missing == work_of_step(num_stages=3, num_microbatches=9)
+    assert following.repair.resends == ()
