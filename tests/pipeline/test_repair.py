@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -167,3 +168,23 @@ def test_the_independent_count_notices_work_that_is_left_out() -> None:
     lost = {"b": TeamReport(stages=(1,)), "a": TeamReport(stages=(0,), done=frozenset([Action(0, Kind.F, 0)]))}
     found = missing_by_trial(lost, num_stages=2, num_microbatches=1)
     assert found == {parse("0B0"), parse("0F0"), parse("1F0"), parse("1B0")}
+
+
+@pytest.mark.parametrize("fault", ["left out", "done twice", "not cleared"])
+def test_work_that_is_lost_or_doubled_does_not_count_once(fault: str) -> None:
+    step = Step(dp=2, pp=1, num_microbatches=2)
+    step.advance(random.Random(0))
+    if fault == "not cleared":
+        kept = step.teams["1.0"].gradients.copy()
+        step.repair(step.reports() | {"1.0": replace(step.reports()["1.0"], spoiled=True)})
+        step.advance(random.Random(0))
+        step.teams["1.0"].gradients += kept
+    else:
+        step.kill("0.0")
+        step.repair()
+        peer = step.teams["1.0"]
+        peer.program = peer.program[:-1] if fault == "left out" else peer.program
+        step.advance(random.Random(0))
+        peer.gradients[0, 0] += fault == "done twice"
+    assert step.is_done
+    assert not step.counted_once()
