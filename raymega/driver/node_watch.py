@@ -83,6 +83,7 @@ class NodeWatch:
         seen = tuple(NodeDevices(node=node.id, devices=node.devices) for node in cluster.nodes if node.devices)
         if seen != self._seen:
             self._seen = seen
-            self.addresses = addresses_of(rows)
-            self.alive = frozenset(self.addresses)
+            alive = addresses_of(rows)
+            self.addresses |= alive  # a seat may be asked for on a node that has just gone: Ray refuses it
+            self.alive = frozenset(alive)
             self._tell(NodesChanged(nodes=seen))
