@@ -117,19 +117,19 @@ class _Yard:
     ) -> None:
         self._team_of, self._tracks, self._forwards_only = team_of, tracks, forwards_only
         self._tick: dict[Action, int] = {}
-        self._first_free = defaultdict[str, int](int)
+        self._next_start = defaultdict[tuple[tuple[str, int, Kind], ...], int](int)  # by way; those before it are taken
         self._end = 0
 
     def depart(self, train: Program) -> bool:
         """Give `train` the first ticks at which it can run through; False if it cannot, however late."""
         if self._lacks_forward(train):
             return False
-        first, earliest = self._team_of[train[0]], self._earliest(train)
-        while self._first_free[first] in self._tracks[first].actions:
-            self._first_free[first] += 1
-        for start in range(max(earliest, self._first_free[first]), max(earliest, self._end) + 1):
+        way = tuple((self._team_of[action], action.stage, action.kind) for action in train)
+        earliest = max(self._earliest(train), self._next_start[way])
+        for start in range(earliest, max(earliest, self._end) + 1):
             if self._is_clear(train, start):
                 self._run(train, start)
+                self._next_start[way] = start + 1
                 return True
         return False
 
