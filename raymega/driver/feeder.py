@@ -130,21 +130,33 @@ class Feeder:
                 target, after_step = self._evaluations.pop(0)
                 return lambda: self._feed_evaluation(target, after_step)
             assert self._target is not None, "only with a target may be fed"
-            target, step = self._target, self._next
-            self._next += 1
-            return lambda: self._feed_step(target, step)
+            target, steps = self._target, range(self._next, self._limit())
+            self._next = steps.stop
+            return lambda: self._feed_steps(target, steps)
+
+    def _limit(self) -> int:
+        return min(self._sources.steps, self._committed + self._window)
 
     def _may_feed(self) -> bool:
-        return self._target is not None and self._next < min(self._sources.steps, self._committed + self._window)
+        """Whether half a window has room, or the last steps: so a call to a worker brings several steps."""
+        if self._target is None:
+            return False
+        room = self._limit() - self._next
+        return room >= self._window // 2 or (room > 0 and self._limit() == self._sources.steps)
 
-    def _feed_step(self, target: _Target, step: int) -> None:
-        batch = self._kept.get(step)
-        if batch is None:
-            batch = self._kept[step] = self._read(step)
-            self._window = window_steps(batch.ids.nbytes)
+    def _feed_steps(self, target: _Target, steps: range) -> None:
+        parcels: dict[WorkerId, list[object]] = {}
+        for step in steps:
+            batch = self._kept.get(step)
+            if batch is None:
+                batch = self._kept[step] = self._read(step)
+                self._window = window_steps(batch.ids.nbytes)
+            for worker, parcel in _parcels(target.plan, batch, split="train", after_step=step, last=False).items():
+                parcels.setdefault(worker, []).append(parcel)
         for old in [kept for kept in self._kept if kept < self._committed]:
             del self._kept[old]
-        self._deal(target, batch, split="train", after_step=step, last=False)
+        for worker, parcel_list in parcels.items():
+            self._send(worker, target.generation, tuple(parcel_list))
 
     def _read(self, step: int) -> Batch:
         """The batch of `step`: the stream's next one, or the first of a stream that starts there."""
@@ -164,18 +176,23 @@ class Feeder:
             batch = next(batches, None)
             while batch is not None:
                 following = next(batches, None)
-                self._deal(target, batch, split="valid", after_step=after_step, last=following is None)
+                parcels = _parcels(target.plan, batch, split="valid", after_step=after_step, last=following is None)
+                for worker, parcel in parcels.items():
+                    self._send(worker, target.generation, (parcel,))
                 batch = following
 
-    def _deal(self, target: _Target, batch: Batch, *, split: Split, after_step: int, last: bool) -> None:
-        parcels: dict[tuple[int, ...], object] = {}
-        for worker, microbatches in receivers(target.plan, rows=len(batch.ids)).items():
-            if microbatches not in parcels:
-                cut = cut_batch(
-                    batch, microbatches, size=target.plan.microbatch_size, split=split, after_step=after_step, last=last
-                )
-                parcels[microbatches] = ray.put(cut) if batch.ids.nbytes > INLINE_BYTES else cut
-            self._send(worker, target.generation, (parcels[microbatches],))
+
+def _parcels(plan: Plan, batch: Batch, *, split: Split, after_step: int, last: bool) -> dict[WorkerId, object]:
+    """What each worker gets of a batch: the same value, or reference, where it is the same micro-batches."""
+    made: dict[tuple[int, ...], object] = {}
+    needs = receivers(plan, rows=len(batch.ids))
+    for microbatches in needs.values():
+        if microbatches not in made:
+            cut = cut_batch(
+                batch, microbatches, size=plan.microbatch_size, split=split, after_step=after_step, last=last
+            )
+            made[microbatches] = ray.put(cut) if batch.ids.nbytes > INLINE_BYTES else cut
+    return {worker: made[microbatches] for worker, microbatches in needs.items()}
 
 
 def window_steps(batch_bytes: int) -> int:

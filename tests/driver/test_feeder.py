@@ -30,6 +30,7 @@ class Mail:
         self.opened: list[int] = []
         self.sent: queue.SimpleQueue[tuple[str, int, StepBatch]] = queue.SimpleQueue()
         self.errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self.calls = 0
         self.steps, self.width = steps, width
         self.feeder = Feeder(self.sources, send=self.send, failed=self.errors.put)
 
@@ -41,6 +42,7 @@ class Mail:
         return Sources(train=train, valid=lambda: FakeStream(0, 3, rows=8), steps=self.steps)
 
     def send(self, worker: str, generation: int, batches: tuple[StepBatch, ...]) -> None:
+        self.calls += 1
         for batch in batches:
             self.sent.put((worker, generation, batch))
 
@@ -76,14 +78,16 @@ def test_the_window_is_bounded_in_steps_and_in_bytes():
     assert window_steps(2**40) == SHORTEST_WINDOW
 
 
-def test_steps_are_sent_up_to_a_window_ahead_of_what_is_committed(mail: Mail):
+def test_steps_are_sent_up_to_a_window_ahead_of_what_is_committed_half_a_window_at_a_time(mail: Mail):
     mail.feeder.feed_from(10, generation=7, plan=plan_of(dp=1, pp=1))
     first = mail.next(LONGEST_WINDOW)
     assert [(worker, generation, batch.step) for worker, generation, batch in first] == [
         ("w0", 7, step) for step in range(10, 10 + LONGEST_WINDOW)
     ]
-    mail.feeder.committed(11)
-    assert mail.next(1)[0][2].step == 10 + LONGEST_WINDOW
+    mail.feeder.committed(10 + LONGEST_WINDOW // 2)
+    more = mail.next(LONGEST_WINDOW // 2)
+    assert [batch.step for _, _, batch in more][-1] == 10 + LONGEST_WINDOW // 2 + LONGEST_WINDOW - 1
+    assert mail.calls == 3
     assert mail.sent.empty()
 
 
@@ -91,7 +95,6 @@ def test_what_is_not_committed_goes_to_the_next_plan_without_a_second_reading(ma
     mail.feeder.feed_from(0, generation=1, plan=plan_of(dp=1, pp=1))
     mail.next(LONGEST_WINDOW)
     mail.feeder.committed(3)
-    mail.next(3)
     mail.feeder.feed_from(3, generation=2, plan=plan_of(dp=2, pp=1))
     again = mail.next(2 * LONGEST_WINDOW)
     assert [batch.step for worker, _, batch in again if worker == "w1"] == list(range(3, 3 + LONGEST_WINDOW))
