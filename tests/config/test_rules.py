@@ -149,9 +149,9 @@ def random_config(dice: random.Random) -> Config:
     })  # fmt: skip
 
 
-def test_every_proposal_is_accepted_for_a_thousand_random_configs():
+def test_every_proposal_is_accepted_for_hundreds_of_random_configs():
     dice, refused = random.Random(1), 0
-    for _ in range(1000):
+    for _ in range(300):
         config = random_config(dice)
         if not faults_of(config):
             continue
@@ -159,11 +159,11 @@ def test_every_proposal_is_accepted_for_a_thousand_random_configs():
         assert proposal(config), [str(fault) for fault in faults_of(config)]
         text = "\n".join(f"# {change}" for change in written(proposal(config)))
         assert faults_of(with_values(config, proposal(config))) == (), text
-    assert refused > 900
+    assert refused > 270
 
 
 def test_every_proposal_is_accepted_when_pasted_back_as_flags():
     dice = random.Random(2)
-    for _ in range(60):
+    for _ in range(20):
         config = random_config(dice)
         load(to_yaml(config), source="run.yaml", overrides=written(proposal(config)))

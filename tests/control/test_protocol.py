@@ -230,7 +230,7 @@ def test_controller_and_worker_may_be_lost_together_in_every_phase() -> None:
     rarity=st.sampled_from([4, 8, 20]),
     skipped=st.sets(st.integers(0, 2), max_size=1),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_interleaving_commits_everywhere_or_nowhere(
     seed: int, num_workers: int, rarity: int, skipped: set[int]
 ) -> None:

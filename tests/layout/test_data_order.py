@@ -48,7 +48,7 @@ def test_epochs_and_seeds_have_different_orders() -> None:
     assert (first == other).mean() < 0.01
 
 
-@pytest.mark.parametrize("num_rows", [2, 3, 5, 7, 12, 64])
+@pytest.mark.parametrize("num_rows", [2, 3, 5, 7, 12, 24])
 def test_each_row_comes_at_each_index_about_equally_often(num_rows: int) -> None:
     epochs = 400 * num_rows
     rows = DataOrder(num_rows=num_rows, seed=3).row_of(np.arange(epochs * num_rows)).reshape(epochs, num_rows)

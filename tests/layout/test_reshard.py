@@ -60,7 +60,7 @@ def received(found: tuple[Move, ...], worker: str, name: str) -> np.ndarray:
     return grid
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(layouts(), layouts())
 def test_every_element_is_kept_or_written_once_and_nothing_else_travels(old: Layout, new: Layout):
     found = moves(old=old, new=new, alive=frozenset(WORKERS), node_of=NODES)
@@ -70,7 +70,7 @@ def test_every_element_is_kept_or_written_once_and_nothing_else_travels(old: Lay
             assert (received(found, worker, name) == missing).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(layouts(), layouts(), st.sets(st.sampled_from(WORKERS), min_size=1))
 def test_sources_are_alive_and_hold_what_they_send_or_the_loss_is_named(old: Layout, new: Layout, alive: set[str]):
     targets = {worker: new[worker] for worker in new if worker in alive}
@@ -88,7 +88,7 @@ def test_sources_are_alive_and_hold_what_they_send_or_the_loss_is_named(old: Lay
         assert filled(list(old[move.source]), move.name)[move.box.within(Box.whole(SHAPES[move.name]))].all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(layouts())
 def test_a_layout_that_stays_moves_nothing(old: Layout):
     assert moves(old=old, new=old, alive=frozenset(WORKERS), node_of=NODES) == ()

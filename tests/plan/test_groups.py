@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.plan.groups import GroupPlan, groups_of
@@ -61,6 +61,7 @@ def test_pairs_of_a_long_pipeline_are_built_in_two_rounds() -> None:
     assert rounds_to_build(groups_of(make_plan(pp=16), generation=1, tied=False)) == 2
 
 
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), dp=st.integers(1, 3), pp=st.integers(1, 4), tp=st.integers(1, 2), chunks=st.integers(1, 2))
 def test_building_in_list_order_never_deadlocks_and_keys_are_unique(
     data: st.DataObject, dp: int, pp: int, tp: int, chunks: int
