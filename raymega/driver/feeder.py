@@ -79,12 +79,19 @@ class Feeder:
         self._changed = threading.Condition()
         self._target: _Target | None = None
         self._next, self._committed, self._window = 0, 0, SHORTEST_WINDOW
+        self._ahead: int | None = None
         self._evaluations: list[tuple[_Target, int]] = []
         self._kept: dict[int, Batch] = {}
         self._stream: Stream | None = None
         self._batches: Iterator[Batch] = iter(())
         self._closed = False
         self._thread = start_thread(self._run, name="feeder", failed=failed)
+
+    def read_ahead(self, step: int) -> None:
+        """Have the first batches from index `step` on at hand, while there is nobody yet to send them to."""
+        with self._changed:
+            self._ahead = step
+            self._changed.notify_all()
 
     def feed_from(self, step: int, *, generation: int, plan: Plan) -> None:
         """Send the steps from index `step` on to the workers of `plan`."""
@@ -123,9 +130,15 @@ class Feeder:
 
     def _next_work(self) -> Callable[[], None] | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._evaluations or self._may_feed())
+            self._changed.wait_for(
+                lambda: self._closed or self._evaluations or self._may_feed() or self._ahead is not None
+            )
             if self._closed:
                 return None
+            if self._ahead is not None:
+                first, self._ahead = self._ahead, None
+                steps = range(first, min(first + SHORTEST_WINDOW, self._sources.steps))
+                return lambda: self._read_all(steps)
             if self._evaluations:
                 target, after_step = self._evaluations.pop(0)
                 return lambda: self._feed_evaluation(target, after_step)
@@ -147,16 +160,24 @@ class Feeder:
     def _feed_steps(self, target: _Target, steps: range) -> None:
         parcels: dict[WorkerId, list[object]] = {}
         for step in steps:
-            batch = self._kept.get(step)
-            if batch is None:
-                batch = self._kept[step] = self._read(step)
-                self._window = window_steps(batch.ids.nbytes)
+            batch = self._batch(step)
             for worker, parcel in _parcels(target.plan, batch, split="train", after_step=step, last=False).items():
                 parcels.setdefault(worker, []).append(parcel)
         for old in [kept for kept in self._kept if kept < self._committed]:
             del self._kept[old]
         for worker, parcel_list in parcels.items():
             self._send(worker, target.generation, tuple(parcel_list))
+
+    def _read_all(self, steps: range) -> None:
+        for step in steps:
+            self._batch(step)
+
+    def _batch(self, step: int) -> Batch:
+        batch = self._kept.get(step)
+        if batch is None:
+            batch = self._kept[step] = self._read(step)
+            self._window = window_steps(batch.ids.nbytes)
+        return batch
 
     def _read(self, step: int) -> Batch:
         """The batch of `step`: the stream's next one, or the first of a stream that starts there."""

@@ -66,6 +66,7 @@ class Membership:
 
     def assign(self, command: AssignPlan) -> None:
         """Give every worker of the plan its place."""
+        self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
         skipped = _skipped_in(command.checkpoint)
         with self._lock:
             self._current = _Generation(number=command.generation, plan=command.plan, skipped_before=skipped)

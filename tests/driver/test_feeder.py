@@ -109,6 +109,13 @@ def test_a_run_that_goes_back_reads_from_there(mail: Mail):
     assert mail.opened == [20, 4]
 
 
+def test_what_is_read_ahead_is_sent_once_there_is_somebody(mail: Mail):
+    mail.feeder.read_ahead(6)
+    mail.feeder.feed_from(6, generation=1, plan=plan_of(dp=1, pp=1))
+    assert [batch.step for _, _, batch in mail.next(LONGEST_WINDOW)] == list(range(6, 6 + LONGEST_WINDOW))
+    assert mail.opened == [6]
+
+
 def test_an_evaluation_is_sent_whole_and_its_last_batch_says_so(mail: Mail):
     mail.feeder.evaluate(5, generation=1, plan=plan_of(dp=1, pp=1))
     sent = [batch for _, _, batch in mail.next(3)]
