@@ -87,7 +87,7 @@ def _expand(text: str) -> list[InputFile]:
             f"{_shown(root, path)} does not exist. Give an existing file, directory or glob.", file=_shown(root, path)
         )
     if info.type == fs.FileType.File:
-        return [_single(root, info)]
+        return [_readable(_single(root, info))]
     files = [
         InputFile(root=root, path=entry.path, kind=kind, size_bytes=entry.size)
         for entry in inside
@@ -99,7 +99,14 @@ def _expand(text: str) -> list[InputFile]:
             f"{' '.join(COMPRESSED)}.",
             file=_shown(root, path),
         )
-    return files
+    return [_readable(file) for file in files]
+
+
+def _readable(file: InputFile) -> InputFile:
+    """The file, unless it is one of this machine's that this user may not read."""
+    if not file.root and not os.access(file.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise DataError(f"{file} may not be read by this user. Give read permission to it.", file=str(file))
+    return file
 
 
 def _single(root: str, info: fs.FileInfo) -> InputFile:

@@ -2,7 +2,8 @@
 
     train: shakespeare | DIR | [{path, weight}]  ->  splits + BlendOrder        valid: DIR | their own validation splits
 
-Everything that can be known without reading the shards is checked here, before any worker starts.
+Checked here, before any worker starts: what can be known without reading the shards, and every byte of data sets that
+are small. Of larger ones, ids are checked as rows are fetched.
 """
 
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from raymega.config.schema import Blend, DataConfig
 from raymega.data.builtin import BUILTIN_CORPORA, builtin_directory
 from raymega.data.fetch import TrainFetch, ValidFetch
 from raymega.data.manifest import Manifest, check_fits, load_manifest
-from raymega.data.token_file import TokenSplit
+from raymega.data.token_file import TokenSplit, verify_files
 from raymega.data.tokenizer import Tokenizer, load_tokenizer
 from raymega.errors import DataError
 from raymega.layout.data_order import BlendOrder, ValidOrder
+
+FULL_CHECK_BYTES = 256 << 20
+"""Data sets up to this size are read in full when they are opened: a second at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ def _open(path: str, *, config: DataConfig, tokenizer: Tokenizer, vocab_size: in
         vocab_size=vocab_size,
         fingerprint=tokenizer.fingerprint,
     )
+    if sum(shard.size_bytes for split in manifest.splits.values() for shard in split.shards) <= FULL_CHECK_BYTES:
+        verify_files(manifest, directory=path)
     return path, manifest
 
 
@@ -109,6 +115,7 @@ def _valid(train: list[Opened], *, config: DataConfig, tokenizer: Tokenizer, voc
         return None
     return TokenSplit(
         seq_len=config.seq_len,
+        vocab_size=tokenizer.vocab_size,
         paths=tuple(path for part in parts for path in part.paths),
         rows=tuple(rows for part in parts for rows in part.rows),
     )

@@ -59,6 +59,7 @@ class TokenSplit:
     """The rows of one split of one or more prepared directories; a plain value that any process can read rows of."""
 
     seq_len: int
+    vocab_size: int
     paths: tuple[str, ...]
     rows: tuple[int, ...]  # of each path
 
@@ -67,6 +68,7 @@ class TokenSplit:
         shards = manifest.splits[split].shards
         return cls(
             seq_len=manifest.seq_len,
+            vocab_size=manifest.tokenizer.vocab_size,
             paths=tuple(str(Path(directory).absolute() / shard.file) for shard in shards),
             rows=tuple(shard.rows for shard in shards),
         )
@@ -76,7 +78,11 @@ class TokenSplit:
         return sum(self.rows)
 
     def gather(self, rows: Int64s) -> PackedRows:
-        """The rows with these numbers, in this order, copied out of the shards that hold them."""
+        """The rows with these numbers, in this order, copied out of the shards that hold them.
+
+        Raises:
+            DataError: a shard cannot be opened, or a row has an id outside the vocabulary.
+        """
         starts = np.fromiter(accumulate(self.rows, initial=0), dtype=np.int64)
         shard_of_row = np.searchsorted(starts, rows, side="right") - 1  # [B]
         ids = np.empty((len(rows), self.seq_len + 1), dtype=np.int32)
@@ -86,6 +92,7 @@ class TokenSplit:
             local = rows[chosen] - starts[number]
             shard = open_shard(Path(self.paths[number]), seq_len=self.seq_len)
             ids[chosen] = shard.ids[local]
+            refuse_foreign_ids(ids[chosen], path=self.paths[number], rows=local, vocab_size=self.vocab_size)
             mask[chosen] = shard.mask_of(local)
         return PackedRows(ids=ids, mask=mask)
 
@@ -145,20 +152,32 @@ def verify_files(manifest: Manifest, *, directory: str) -> None:
         for info in split.shards:
             path = Path(directory) / info.file
             shard = open_shard(path, seq_len=manifest.seq_len)
-            wrong = np.flatnonzero(((shard.ids < 0) | (shard.ids >= manifest.tokenizer.vocab_size)).any(axis=1))
-            if wrong.size:
-                raise DataError(
-                    f"{path} row {wrong[0]} has ids outside the vocabulary of {manifest.tokenizer.vocab_size}. "
-                    "Prepare the data again.",
-                    file=str(path),
-                    row=int(wrong[0]),
-                )
+            rows = np.arange(len(shard.ids))
+            refuse_foreign_ids(shard.ids, path=str(path), rows=rows, vocab_size=manifest.tokenizer.vocab_size)
             if file_digest(path) != info.xxh3:
                 raise DataError(
                     f"{path} is not the file that was written: its xxh3 is {file_digest(path)}, the manifest says "
                     f"{info.xxh3}. Copy it again, or prepare the data again.",
                     file=str(path),
                 )
+
+
+def refuse_foreign_ids(ids: NDArray[Any], *, path: str, rows: Int64s, vocab_size: int) -> None:
+    """Refuse ids [N, seq_len + 1] that no vocabulary of this size has.
+
+    Args:
+        rows: [N], where they stand in the shard at `path`.
+    Raises:
+        DataError: names shard and row.
+    """
+    if ids.size == 0 or (ids.min() >= 0 and ids.max() < vocab_size):
+        return
+    wrong = int(rows[np.flatnonzero(((ids < 0) | (ids >= vocab_size)).any(axis=1))[0]])
+    raise DataError(
+        f"{path} row {wrong} has ids outside the vocabulary of {vocab_size}. Prepare the data again.",
+        file=path,
+        row=wrong,
+    )
 
 
 def columns_of(table: pa.Table) -> dict[str, Any]:  # Any: arrays of any type
