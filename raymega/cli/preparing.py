@@ -1,10 +1,7 @@
-"""`raymega data prepare`: a Ray for as long as it takes, and what to write into a config afterwards."""
-
-import os
+"""What `raymega data prepare` says: what was made, and what to write into a config."""
 
 from raymega.data.manifest import TOKENIZER
 from raymega.driver.data_prepare import prepare
-from raymega.driver.ray_session import ray_session
 
 
 def prepared_text(
@@ -21,11 +18,10 @@ def prepared_text(
 
     Raises: ConfigError, DataError; nothing is left at `out` then.
     """
-    with ray_session(cpus=os.cpu_count() or 1):
-        made = prepare(
-            inputs, out=out, tokenizer=tokenizer, seq_len=seq_len, valid_fraction=valid_fraction, eod_token=eod_token,
-            text_field=text_field,
-        )  # fmt: skip
+    made = prepare(
+        inputs, out=out, tokenizer=tokenizer, seq_len=seq_len, valid_fraction=valid_fraction, eod_token=eod_token,
+        text_field=text_field,
+    )  # fmt: skip
     splits = [
         f"{name:<6}{split.rows:>12,} rows {split.trained_tokens:>15,} trained tokens"
         f"  unigram entropy {split.unigram_entropy:.4f} nats"

@@ -1,6 +1,6 @@
 """Prepare text for training: readers in parallel on Ray Data, one writer in order, nothing half-written.
 
-    inputs -> files -> spans            driver: names and sizes only
+    inputs -> files -> spans            driver: names and sizes only; what is refused here starts no Ray
     spans  -> tables of ids             Ray Data tasks, each a span at a time (preserve_order, bounded by STORE_BYTES)
     tables -> rows -> shards, manifest  driver: packs as they come, writes each shard when it is full
 
@@ -26,9 +26,10 @@ from raymega.data.encode import Encoder
 from raymega.data.inputs import expand
 from raymega.data.manifest import Manifest
 from raymega.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of_json
-from raymega.data.write import Layout, write_dataset
+from raymega.data.write import NOTHING_TRAINED, Layout, write_dataset
 from raymega.driver.ray_data import quiet, tables_of
-from raymega.errors import ConfigError
+from raymega.driver.ray_session import ray_session
+from raymega.errors import ConfigError, DataError
 
 STORE_BYTES = 32 << 20
 """What the tables that wait for the writer may take of the object store."""
@@ -59,7 +60,7 @@ def prepare(
     eod_token: str | None = None,
     text_field: str = "text",
 ) -> Prepared:
-    """Turn files of text into the prepared directory `out`. Ray is initialised.
+    """Turn files of text into the prepared directory `out`; a Ray that is not there yet lives as long as it takes.
 
     Args:
         inputs: files, directories, globs or URIs of txt, jsonl or parquet.
@@ -75,12 +76,14 @@ def prepare(
     _check(out, seq_len=seq_len, valid_fraction=valid_fraction)
     files = expand(inputs)
     spans = spans_of(files)
+    if not spans:
+        raise DataError(NOTHING_TRAINED)
     encoder = Encoder(
         tokenizer=_tokenizer(tokenizer, spans=spans, text_field=text_field, eod_token=eod_token), text_field=text_field
     )
     layout = Layout(tokenizer=encoder.tokenizer, seq_len=seq_len, valid_fraction=valid_fraction)
     directory = Path(out).expanduser().absolute()
-    with closing(_tables(spans, encoder=encoder)) as tables:
+    with ray_session(cpus=os.cpu_count() or 1), closing(_tables(spans, encoder=encoder)) as tables:
         manifest = write_dataset(tables, out=directory, layout=layout)
     return Prepared(directory=directory, manifest=manifest, num_files=len(files))
 

@@ -75,13 +75,21 @@ class RunLock:
 
     @classmethod
     def acquire(cls, file: Path, *, controller: str) -> "RunLock":
-        """Take the lock. Raises: ConfigError naming the owner while another run is alive in the directory."""
+        """Take the lock.
+
+        Raises: ConfigError naming the owner while another run is alive in the directory; StateError on a full disk.
+        """
         lock = cls(file, controller=controller)
         with _open(file) as content:
             owner = _read(content)
             if owner is not None and not owner.is_gone(time.time()) and not owner.is_same(lock._me()):
                 raise _in_use(file, owner)
-            _write(content, lock._me())
+            try:
+                _write(content, lock._me())
+            except OSError as error:
+                if owner is None:
+                    file.unlink()
+                raise cannot_write(file, error) from error
         lock._thread.start()
         return lock
 
@@ -152,10 +160,9 @@ def _read(content: TextIOWrapper) -> Owner | None:
 
 
 def _write(content: TextIOWrapper, owner: Owner) -> None:
-    content.seek(0)
-    content.write(json.dumps(asdict(owner)).ljust(LENGTH))  # one write over the old text: readers see one or the other
-    content.flush()
-    content.truncate()
+    text = json.dumps(asdict(owner)).ljust(LENGTH).encode()
+    os.pwrite(content.fileno(), text, 0)  # one write over the old text: readers see one or the other
+    os.truncate(content.fileno(), len(text))
 
 
 def _process_space() -> str:

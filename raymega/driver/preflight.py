@@ -29,7 +29,7 @@ from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import BUILTIN_TOKENIZERS, load_tokenizer
 from raymega.driver.names import draw_name
 from raymega.driver.publishing import TOKENS_TOTAL
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_dir import RunDirectory, write_whole
 from raymega.errors import ConfigError, DataError
 from raymega.model_shape import checkpoint_bytes, parameter_count
 
@@ -71,7 +71,7 @@ def resolved(config: Config) -> tuple[Config, RunDirectory]:
     runs = Path(config.run.dir).absolute()
     name = config.run.name or draw_name(runs, dice=random.SystemRandom())
     run_dir = RunDirectory(path=runs / name)
-    seed = run_dir.read_config().run.seed if run_dir.config.exists() else random.SystemRandom().randrange(2**31)
+    seed = run_dir.read_config().run.seed if run_dir.is_begun() else random.SystemRandom().randrange(2**31)
     assert seed is not None, "a run's own config has a seed"
     tokenizer = load_tokenizer(config.data.tokenizer)
     full = resolve(config, vocab_size=tokenizer.vocab_size, name=name, seed=seed)
@@ -164,5 +164,5 @@ def _told_aside(steps: tuple[int, ...], *, step: int) -> tuple[str, ...]:
 
 
 def write_config(prepared: Prepared) -> None:
-    """Keep the config as resolved in the run's directory."""
-    prepared.run_dir.config.write_text(to_yaml(prepared.config))
+    """Keep the config as resolved in the run's directory. Raises: StateError where it cannot be written."""
+    write_whole(prepared.run_dir.config, to_yaml(prepared.config))

@@ -10,6 +10,7 @@ RUNDIR/config.yaml      as resolved
 
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,16 @@ class RunDirectory:
     def lock(self) -> Path:
         return self.path / "LOCK"
 
+    def is_begun(self) -> bool:
+        """Was a run begun here? Raises: ConfigError where that cannot be seen."""
+        try:
+            return self.config.exists()
+        except PermissionError as error:
+            raise ConfigError(
+                f"the run directory {self.path} cannot be entered: {error.strerror}. Set run.dir to a directory where "
+                "you may write"
+            ) from error
+
     def create(self) -> None:
         """Make the directory and its rooms; those that exist are kept. Raises: ConfigError where it cannot be."""
         try:
@@ -75,6 +86,12 @@ class RunDirectory:
                 f"the run directory {self.path} cannot be made: {error.strerror}. Set run.dir to a directory where "
                 "you may write"
             ) from error
+
+    def remove_if_unused(self) -> None:
+        """Take back what `create` made, as far as nothing lies in it."""
+        for folder in (self.journal, self.logs, self.traces, self.checkpoints, self.path):
+            with suppress(OSError):  # it holds something, or was never made
+                folder.rmdir()
 
     def write_config(self, config: Config) -> None:
         """Keep the config as resolved."""

@@ -59,6 +59,8 @@ def train(config: Config, *, resume: Resume = "auto") -> int:
         write_config(prepared)
     finally:
         lock.release()  # the controller takes it for itself
+        if not run_dir.is_begun():
+            run_dir.remove_if_unused()
     try:
         return _run(prepared, began_t=began_t)
     except KeyboardInterrupt:  # before there was a run to stop
