@@ -48,3 +48,12 @@ def test_set_up_refuses_an_old_python(tmp_path):
     done = subprocess.run([tmp_path / ".ci" / "setup", "train"], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "is Python 3.9.1; raymega needs Python 3.11 or newer" in done.stderr
+
+
+def test_decisions_are_numbered_without_gaps_and_stay_short():
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [record.name[:4] for record in records] == [f"{number:04d}" for number in range(1, len(records) + 1)]
+    for number, record in enumerate(records, start=1):
+        text = record.read_text()
+        assert text.startswith(f"# {number}. "), record.name
+        assert text.count("\n") <= 60, record.name
