@@ -85,6 +85,7 @@ class WorkerActor:
         threading.Thread(target=self._lease.watch, name="orphan-lease", daemon=True).start()
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the library loads, in `build`
             os.environ[variable] = str(threads)
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a group that is cut on purpose is no news
         self._settings = settings
         self._factory = factory
         self._worker: WorkerApi
