@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ LOCK_NAME = "owner.lock"
 LONGEST_TEMP = 40  # characters: Ray's socket paths add about 60, and 107 is the most that a socket may have
 SWEEP_AGE_S = 60.0
 REAPER_LIMIT_S = 20.0
+STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
 SMALLEST_STORE_BYTES = 128 * 2**20
 LARGEST_STORE_BYTES = 2**30
 
@@ -64,7 +65,8 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
         yield RaySession(owned=False, start_s=time.monotonic() - began)
         ray.shutdown()
     else:
-        with _local_ray(cpus=cpus, leftovers=leftovers):
+        with ExitStack() as stack:
+            _start_until_up(stack, cpus=cpus, leftovers=leftovers)
             yield RaySession(owned=True, start_s=time.monotonic() - began)
 
 
@@ -84,6 +86,15 @@ def _connect() -> None:
         ray.init(
             namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env={"py_modules": [package]}
         )
+
+
+def _start_until_up(stack: ExitStack, *, cpus: int, leftovers: tuple[Path, ...]) -> None:
+    """Enter a local Ray; one that does not come up is ended before the next is tried."""
+    for _ in range(STARTS - 1):
+        with suppress(ClusterError):
+            stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
+            return
+    stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
 
 
 @contextmanager
@@ -111,6 +122,7 @@ def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[None]:
 
 
 def _start(home: Path, *, mark: str, cpus: int) -> None:
+    """Start Ray in `home`. Raises: ClusterError if it does not come up."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets any other program of the machine go first
     os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -130,6 +142,11 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
             object_store_memory=_store_bytes(),
             _temp_dir=str(home),
         )
+    except Exception as error:  # Ray raises just that
+        raise ClusterError(
+            f"a local Ray did not come up: {error} See what else keeps this machine busy, or set RAY_ADDRESS to a "
+            "cluster that is up."
+        ) from error
     finally:
         for variable in carried:
             del os.environ[variable]

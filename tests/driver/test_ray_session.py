@@ -1,0 +1,43 @@
+"""A local Ray that does not come up is put away and tried again, and told in the end."""
+
+from pathlib import Path
+
+import pytest
+import ray
+
+from raymega.driver.ray_session import STARTS, ray_session
+from raymega.errors import ClusterError
+
+
+@pytest.fixture
+def homes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Stands in for Ray: where each start took place; those that `monkeypatch` lets fail do."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    return []
+
+
+def starts(homes: list[Path], *, failing: int):
+    def init(**options: object) -> None:
+        assert [home for home in homes if home.exists()] == [], "the one before is put away"
+        homes.append(Path(str(options["_temp_dir"])))
+        if len(homes) <= failing:
+            raise Exception("The current node timed out during startup.")
+
+    return init
+
+
+def test_a_ray_that_is_slow_to_come_up_is_tried_again(homes, monkeypatch):
+    monkeypatch.setattr(ray, "init", starts(homes, failing=STARTS - 1))
+    with ray_session(cpus=1) as session:
+        assert session.owned
+        assert (len(homes), homes[-1].exists()) == (STARTS, True)
+    assert not homes[-1].exists()
+
+
+def test_a_ray_that_never_comes_up_is_told_with_a_way_out(homes, monkeypatch):
+    monkeypatch.setattr(ray, "init", starts(homes, failing=STARTS))
+    with pytest.raises(ClusterError, match=r"did not come up: The current node timed out.*set RAY_ADDRESS"):
+        ray_session(cpus=1).__enter__()
+    assert (len(homes), [home for home in homes if home.exists()]) == (STARTS, [])
