@@ -32,15 +32,20 @@ class Outbox:
 
     def send(self, x: torch.Tensor, message: Message, *, group: Group, dst: int) -> None:
         """Copy `x` into the log and send it to rank `dst` of `group`; `x` may be changed or freed afterwards."""
-        self._log.record(message, x)
+        self.keep(x, message)
         self.send_again(message, group=group, dst=dst)
+
+    def keep(self, x: torch.Tensor, message: Message) -> None:
+        """Copy `x` into the log; from here on `send_again` can send it, however often."""
+        self._log.record(message, x)
 
     def send_again(self, message: Message, *, group: Group, dst: int) -> None:
         """Send what the log holds."""
         buffer, itemsize = self._log.find(message)
         write_header(buffer, message, generation=self._generation, itemsize=itemsize)
+        work = group.start_send(buffer, dst=dst, tag=message.tag)
         self._log.lend(message)
-        self._in_flight.append((message, group.start_send(buffer, dst=dst, tag=message.tag)))
+        self._in_flight.append((message, work))
 
     def finish(self) -> None:
         """Wait until all sends are received."""

@@ -13,11 +13,12 @@ first group that is not yet built has all its members at it, and the building ca
 before those of odd ones: two rounds, however many stages there are.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from raymega.mesh import Coord
-from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.plan import Place, Plan, WorkerId
 
 Axis = Literal["tp", "dp", "pair", "tied"]
 
@@ -31,14 +32,17 @@ class GroupPlan:
     members: tuple[WorkerId, ...]
 
 
-def groups_of(plan: Plan, *, generation: int, tied: bool) -> tuple[GroupPlan, ...]:
+def groups_of(
+    plan: Plan, *, generation: int, tied: bool, links: Collection[tuple[Place, Place]] = ()
+) -> tuple[GroupPlan, ...]:
     """All groups of two and more, in building order.
 
     Args:
+        links: teams that have messages for each other beside those of the routes.
         generation: stands in every key.
         tied: input and output embedding are one matrix, so both ends of the pipeline hold it.
     """
-    rows = [*_tp(plan), *_dp(plan), *_pairs(plan), *(_tied(plan) if tied else [])]
+    rows = [*_tp(plan), *_dp(plan), *_pairs(plan, links), *(_tied(plan) if tied else [])]
     return tuple(
         GroupPlan(axis=axis, key=f"g{generation}/{axis}/{name}", members=tuple(plan.workers[r] for r in sorted(ranks)))
         for axis, name, ranks in rows
@@ -62,18 +66,18 @@ def _dp(plan: Plan) -> list[_Row]:
     ]
 
 
-def _pairs(plan: Plan) -> list[_Row]:
+def _pairs(plan: Plan, links: Collection[tuple[Place, Place]]) -> list[_Row]:
     """Teams that a route makes neighbours, shard by shard, each two workers once whatever flows between them."""
     mesh, rows = plan.mesh, dict[str, _Row]()
-    for (replica_a, a), (replica_b, b) in sorted(_edges(plan), key=lambda edge: (edge[0][1] % 2, edge)):
+    for (replica_a, a), (replica_b, b) in sorted(_edges(plan) | set(links), key=lambda edge: (edge[0][1] % 2, edge)):
         for shard in range(mesh.tp):
             ends = sorted({mesh.rank(Coord(replica_a, a, shard)), mesh.rank(Coord(replica_b, b, shard))})
-            name = "-".join(_place(mesh.coord(rank)) for rank in ends)
+            name = "-".join(_name_of(mesh.coord(rank)) for rank in ends)
             rows[name] = ("pair", name, tuple(ends))
     return list(rows.values())
 
 
-def _edges(plan: Plan) -> set[tuple[tuple[int, int], tuple[int, int]]]:
+def _edges(plan: Plan) -> set[tuple[Place, Place]]:
     """Both ends, as (replica, stage), of every hop of a route and of the leaders' chain, which carries facts."""
     pp = plan.mesh.pp
     hops = {(v % pp, (v + 1) % pp) for v in range(len(plan.layers) - 1)}
@@ -92,5 +96,5 @@ def _tied(plan: Plan) -> list[_Row]:
     return [("tied", name, tuple(ranks)) for name, ranks in rows.items()]
 
 
-def _place(coord: Coord) -> str:
+def _name_of(coord: Coord) -> str:
     return f"r{coord.replica}s{coord.stage}t{coord.shard}"

@@ -9,13 +9,12 @@ state of the last commit stays a source.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from raymega.pipeline.actions import Action, Program, source
 from raymega.pipeline.catalog import schedule
 from raymega.pipeline.missing import TeamReport, team_report
 from raymega.pipeline.repair import Repair, StagesLost, repair
-from raymega.plan.plan import Plan, WorkerId
-from raymega.plan.programs import team_name
-
-Place = tuple[int, int]  # (replica, stage) of a team
+from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
+from raymega.plan.programs import programs_of, team_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +40,61 @@ class PlanRepair:
         ends = [((route[a], a), (route[b], b)) for route in self.plan.routes for a, b in hops]
         ends += [(by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends]
         return frozenset((min(pair), max(pair)) for pair in ends if pair[0] != pair[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendTo:
+    """Send what the log holds of `action` to `receiver`, right after the message of `after`; None: at once."""
+
+    action: Action
+    receiver: WorkerId
+    after: Action | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOrder:
+    """One worker's part of a repair.
+
+    Args:
+        program: what it runs.
+        kept: what stays of its ledger; the rest is void.
+        anew: it clears its accumulators.
+        forwards_only: of these it just sends the output: no activation, no loss, no ledger fact.
+        taken: actions whose output somebody takes in this run; what was taken in before is logged, and not sent.
+        resends: what it sends again, in order.
+        senders: of messages that come out of a log, who sends them; all others come from who makes them.
+    """
+
+    program: Program
+    kept: frozenset[Action]
+    anew: bool
+    forwards_only: frozenset[Action]
+    taken: frozenset[Action]
+    resends: tuple[ResendTo, ...]
+    senders: Mapping[Action, WorkerId]
+
+
+def orders_of(found: PlanRepair) -> dict[WorkerId, RepairOrder]:
+    """The part of each living worker: shard to shard, as its team's."""
+    places = {team_name(*place): place for place in found.alive}
+    return {
+        found.plan.workers[rank]: _order(found.repair, found.plan, name=name, shard=shard, places=places)
+        for name, place in places.items()
+        for shard, rank in enumerate(found.plan.team(*place))
+    }
+
+
+def step_programs_of(plan: Plan) -> tuple[Program, ...]:
+    """The program of a whole step, by rank: the schedule's own on straight routes, else one that is safe on any."""
+    if plan.routes == straight_routes(num_microbatches=plan.num_microbatches, mesh=plan.mesh):
+        return programs_of(plan)
+    places = [(replica, stage, rank) for replica, stage in plan.teams for rank in plan.team(replica, stage)]
+    found = repair_plan(
+        plan, reports={plan.workers[rank]: TeamReport(stages=stages_of(plan, stage)) for _, stage, rank in places}
+    )
+    assert isinstance(found, PlanRepair), "every stage of a plan has a living team"
+    orders = orders_of(found)
+    return tuple(orders[worker].program if worker in orders else () for worker in plan.workers)
 
 
 def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRepair | StagesLost:
@@ -97,4 +151,24 @@ def _rerouted(plan: Plan, found: Repair, alive: tuple[Place, ...]) -> Plan:
     routes = [list(route) for route in plan.routes]
     for (virtual_stage, microbatch), team in found.moved.items():
         routes[microbatch][virtual_stage % plan.mesh.pp] = replica_of[team]
-    return replace(plan, routes=tuple(map(tuple, routes)))
+    places = {(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)}
+    return replace(plan, routes=tuple(map(tuple, routes)), lost=frozenset(places - set(alive)))
+
+
+def _order(found: Repair, plan: Plan, *, name: str, shard: int, places: Mapping[str, Place]) -> RepairOrder:
+    def worker(team: str) -> WorkerId:
+        return plan.workers[plan.team(*places[team])[shard]]
+
+    return RepairOrder(
+        program=found.programs[name],
+        kept=found.kept[name],
+        anew=name in found.anew,
+        forwards_only=found.forwards_only,
+        taken=frozenset(filter(None, (source(action, num_stages=len(plan.layers)) for action in found.missing))),
+        resends=tuple(
+            ResendTo(action=resend.action, receiver=worker(resend.receiver), after=resend.after)
+            for resend in found.resends
+            if resend.sender == name
+        ),
+        senders={resend.action: worker(resend.sender) for resend in found.resends if resend.receiver == name},
+    )

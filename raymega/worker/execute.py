@@ -10,7 +10,6 @@ its forward to its backward and no longer. An action is written in the ledger af
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,49 +21,10 @@ from raymega.errors import RaymegaBug
 from raymega.model.backward import run_backward
 from raymega.model.stage import PassContext, StageModel
 from raymega.pipeline.actions import Action, Kind, Program, sink, source
-from raymega.pipeline.ledger import Ledger
-from raymega.train.step_facts import MicrobatchLoss
+from raymega.plan.repairs import RepairOrder
 from raymega.worker.interface import MicrobatchRows, StepBatch
+from raymega.worker.step_work import Pass, StepWork
 from raymega.worker.world import World
-
-
-@dataclass(slots=True, kw_only=True)
-class Computed:
-    """What came of a program on this worker.
-
-    Args:
-        losses: micro-batch -> sum of its token losses, on the last stage.
-        tokens: micro-batch -> trained tokens in it, on the last stage.
-        spans: (action, start, end) of what was computed, by `time.perf_counter`.
-        waits: (start, end) of waiting for a neighbour.
-    """
-
-    ledger: Ledger
-    losses: dict[int, Tensor] = field(default_factory=dict)
-    tokens: dict[int, int] = field(default_factory=dict)
-    spans: list[tuple[Action, float, float]] = field(default_factory=list)
-    waits: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds in which it waited for a neighbour."""
-        return sum(end - began for began, end in self.waits)
-
-    def microbatch_losses(self) -> tuple[MicrobatchLoss, ...]:
-        """What it owns of the loss, ascending."""
-        return tuple(
-            MicrobatchLoss(microbatch=m, loss_sum=float(self.losses[m]), tokens=self.tokens[m])
-            for m in sorted(self.losses)
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class Pass:
-    """A micro-batch between its forward and its backward on one virtual stage."""
-
-    x: Tensor
-    y: Tensor
-    received: Message | None
 
 
 class Executor:
@@ -78,28 +38,43 @@ class Executor:
         self._inbox, self._outbox = inbox, outbox
         self._num_stages = len(world.plan.layers)
 
-    def train(self, batch: StepBatch) -> Computed:
-        """Forwards and backwards of a step; gradients are added to the accumulators of the chunks."""
-        return self._run(self.world.program, batch, message_step=batch.step, training=True)
+    def train(self, batch: StepBatch, *, work: StepWork) -> None:
+        """The whole program of a step; gradients are added to the accumulators of the chunks."""
+        self._run(self.world.program, batch, work=work, training=True)
 
-    def evaluate(self, batch: StepBatch) -> Computed:
+    def repair(self, batch: StepBatch, *, work: StepWork, order: RepairOrder) -> None:
+        """Finish a step that broke: what is missing, with what the logs of others hold."""
+        self._run(order.program, batch, work=work, training=True, order=order)
+
+    def evaluate(self, batch: StepBatch) -> StepWork:
         """Forwards only; nothing is accumulated."""
+        work = StepWork.begin(step=batch.step, generation=self.world.generation)
         forwards = tuple(action for action in self.world.program if action.kind is Kind.F)
         with torch.no_grad():
-            return self._run(forwards, batch, message_step=-1 - batch.step, training=False)
+            self._run(forwards, batch, work=work, training=False)
+        return work
 
-    def _run(self, program: Program, batch: StepBatch, *, message_step: int, training: bool) -> Computed:
-        run = _Run(self, batch=batch, message_step=message_step, training=training)
+    def _run(
+        self, program: Program, batch: StepBatch, *, work: StepWork, training: bool, order: RepairOrder | None = None
+    ) -> None:
+        run = _Run(self, batch=batch, work=work, training=training, order=order)
         self._inbox.expect(self._expected(program, run))
+        self._resend(run, after=None)
         for action in program:
             if action.kind is Kind.F:
                 run.forward(action)
             else:
                 run.backward(action)
-            run.out.ledger.record(action)
+            self._resend(run, after=action)
         with run.waiting():
             self._outbox.finish()
-        return run.out
+
+    def _resend(self, run: "_Run", *, after: Action | None) -> None:
+        """What the log holds for those who lost it, each stream in the order in which it is taken."""
+        for resend in run.order.resends if run.order is not None else ():
+            if resend.after == after:
+                group = self.world.pairs[resend.receiver]
+                self._outbox.send_again(run.message(resend.action), group=group, dst=1 - group.rank)
 
     def _expected(self, program: Program, run: "_Run") -> Iterator[Expected]:
         """The messages that `program` takes, in order."""
@@ -107,18 +82,23 @@ class Executor:
         for action in program:
             producer = self._remote(source(action, num_stages=self._num_stages))
             if producer is not None:
-                group = self.world.pairs[self._holder(producer)]
+                group = self.world.pairs[run.sender(producer) or self._holder(producer)]
                 shape = self.chunks[action.stage].boundary_shape(rows, self.seq_len)
                 yield Expected(
                     message=run.message(producer), group=group, src=1 - group.rank, shape=shape, dtype=torch.float32
                 )
 
-    def send(self, x: Tensor, action: Action, run: "_Run") -> None:
-        """Send what `action` made to the stage that takes it in; the last stage turns round by itself."""
+    def keep(self, x: Tensor | None, action: Action, run: "_Run") -> None:
+        """Log what `action` made, if another worker takes it in; the last stage turns round by itself."""
+        if x is not None and self._remote(sink(action, num_stages=self._num_stages)) is not None:
+            self._outbox.keep(x, run.message(action))
+
+    def send(self, action: Action, run: "_Run") -> None:
+        """Send what is logged of `action` to the stage that takes it in."""
         consumer = self._remote(sink(action, num_stages=self._num_stages))
-        if consumer is not None:
+        if consumer is not None and (run.order is None or action in run.order.taken):
             group = self.world.pairs[self._holder(consumer)]
-            self._outbox.send(x, run.message(action), group=group, dst=1 - group.rank)
+            self._outbox.send_again(run.message(action), group=group, dst=1 - group.rank)
 
     def take(self, action: Action, run: "_Run") -> tuple[Tensor | None, Message | None]:
         """What a neighbour made for `action`; None where the action has no input from outside."""
@@ -144,12 +124,17 @@ class Executor:
 class _Run:
     """One program on one batch."""
 
-    def __init__(self, executor: Executor, *, batch: StepBatch, message_step: int, training: bool) -> None:
-        self._executor, self._batch, self._training = executor, batch, training
-        self._message_step = message_step
-        self._passes: dict[tuple[int, int], Pass] = {}
+    def __init__(
+        self, executor: Executor, *, batch: StepBatch, work: StepWork, training: bool, order: RepairOrder | None
+    ) -> None:
+        self._executor, self._batch, self._work, self._training = executor, batch, work, training
+        self.order = order
+        self._message_step = batch.step if training else -1 - batch.step
         self._weight = torch.tensor(1.0 / max(batch.trained_tokens, 1), device=executor.device)
-        self.out = Computed(ledger=Ledger(step=batch.step, generation=executor.world.generation))
+
+    def sender(self, producer: Action) -> str | None:
+        """Who sends it out of a log, if it is not made in this run."""
+        return self.order.senders.get(producer) if self.order is not None else None
 
     def message(self, producer: Action) -> Message:
         direction: Direction = "F" if producer.kind is Kind.F else "B"
@@ -158,40 +143,48 @@ class _Run:
         )
 
     def forward(self, action: Action) -> None:
-        chunk = self._executor.chunks[action.stage]
+        only = self.order is not None and action in self.order.forwards_only
         x, received = self._executor.take(action, self)
         with self._span(action):
             if x is None:
                 x = self._ids(self._rows(action.microbatch).ids[:, :-1])
-            elif self._training:
+            elif self._training and not only:
                 x = x.detach().requires_grad_()
-            y = chunk.forward(x, self._context(action.microbatch))
-            if chunk.head is not None:
-                y = self._loss(chunk, y, microbatch=action.microbatch)
-        self._executor.send(y, action, self)
-        if self._training:
-            self._passes[action.stage, action.microbatch] = Pass(x=x, y=y, received=received)
-        else:
+            with torch.set_grad_enabled(self._training and not only):
+                y = self._forward(action, x)
+        self._executor.keep(y, action, self)
+        if only or not self._training:
             self._executor.recycle(received)
+        else:
+            self._work.passes[action.stage, action.microbatch] = Pass(x=x, y=y, received=received)
+        if not only:
+            self._work.ledger.record(action)
+        self._executor.send(action, self)
+
+    def _forward(self, action: Action, x: Tensor) -> Tensor:
+        chunk = self._executor.chunks[action.stage]
+        y = chunk.forward(x, self._context(action.microbatch))
+        if chunk.head is None:
+            return y
+        rows = self._rows(action.microbatch)
+        mask = None if rows.mask is None else torch.from_numpy(rows.mask.copy()).to(self._executor.device)
+        loss = chunk.loss_sum(y, self._ids(rows.ids[:, 1:]), mask)
+        self._work.losses[action.microbatch] = loss.detach()
+        self._work.tokens[action.microbatch] = rows.ids[:, 1:].size if rows.mask is None else int(rows.mask.sum())
+        return loss
 
     def backward(self, action: Action) -> None:
         dy, received = self._executor.take(action, self)
-        kept = self._passes.pop((action.stage, action.microbatch))
+        kept = self._work.passes.pop((action.stage, action.microbatch))
         with self._span(action):
+            self._work.adding = True  # until it has ended, the accumulators are nobody's
             run_backward(kept.y, grad=self._weight if dy is None else dy)
-        dx = kept.x.grad
-        if dx is not None:
-            self._executor.send(dx, action, self)
+            self._work.adding = False
+        self._executor.keep(kept.x.grad, action, self)
         self._executor.recycle(received)
         self._executor.recycle(kept.received)
-
-    def _loss(self, chunk: StageModel, y: Tensor, *, microbatch: int) -> Tensor:
-        rows = self._rows(microbatch)
-        mask = None if rows.mask is None else torch.from_numpy(rows.mask.copy()).to(self._executor.device)
-        loss = chunk.loss_sum(y, self._ids(rows.ids[:, 1:]), mask)
-        self.out.losses[microbatch] = loss.detach()
-        self.out.tokens[microbatch] = rows.ids[:, 1:].size if rows.mask is None else int(rows.mask.sum())
-        return loss
+        self._work.ledger.record(action)  # it is done, and logged: a send that breaks does not undo it
+        self._executor.send(action, self)
 
     def _rows(self, microbatch: int) -> MicrobatchRows:
         """The micro-batch's rows, held against the order of samples (law 2): a shifted batch never trains."""
@@ -219,10 +212,10 @@ class _Run:
         """Count the time inside as waiting for a neighbour."""
         began = time.perf_counter()
         yield
-        self.out.waits.append((began, time.perf_counter()))
+        self._work.waits.append((began, time.perf_counter()))
 
     @contextmanager
     def _span(self, action: Action) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        self.out.spans.append((action, began, time.perf_counter()))
+        self._work.spans.append((action, began, time.perf_counter()))

@@ -16,6 +16,9 @@ from raymega.comm.group import Fabric
 from raymega.comm.p2p import Inbox, Outbox
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
+from raymega.pipeline.actions import Action, Kind, Program
+from raymega.pipeline.missing import TeamReport
+from raymega.plan.repairs import RepairOrder, stages_of
 from raymega.train.step_facts import Commit, Skip
 from raymega.worker.batches import BatchStore
 from raymega.worker.evaluation import evaluate
@@ -35,9 +38,11 @@ from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
 from raymega.worker.step import Constants, Done, Step
+from raymega.worker.step_work import StepWork
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
+_EVERY_STEP = 1 << 62
 RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
 
 
@@ -50,16 +55,20 @@ class Desk:
     reports: Reports
     batches: BatchStore
     saves: Saves
+    log: BoundaryLog
 
 
 class Generation:
-    """Runs on the training thread; `phase` may be read by any."""
+    """Runs on the training thread; `phase` may be read by any. `work`: what is done of the step in hand."""
 
-    def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric) -> None:
+    def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric, work: StepWork | None) -> None:
         self.number = assignment.generation
         self.phase = "building"
+        self.work = work
         self._assignment, self._desk, self._fabric = assignment, desk, fabric
         self._device = torch.device(desk.settings.device)
+        self._order: RepairOrder | None = None
+        self._outbox: Outbox | None = None
 
     def enter(self, held: TrainState | None) -> TrainState:
         """Build groups and state, and say so.
@@ -71,13 +80,14 @@ class Generation:
         specs = specs_of(config)
         self._world = build_world(
             plan=assignment.plan, generation=self.number, me=self._desk.settings.worker, fabric=self._fabric,
-            tied=is_tied(specs),
+            tied=is_tied(specs), links=assignment.links,
         )  # fmt: skip
         built = time.perf_counter()
         self.phase = "loading"
         state = self._hold(held)
         self._desk.saves.prepare(state, world=self._world)
         self._step = self._make_step(state, Constants.of(specs, plan=assignment.plan))
+        self._settle(state)
         seconds = {"build": built - began, "load": time.perf_counter() - built}
         self._desk.reports.add(Ready(generation=self.number, committed=state.committed, seconds=seconds))
         return state
@@ -95,14 +105,17 @@ class Generation:
         """Whether the generation goes on."""
         began = time.perf_counter()
         self.phase = "waiting-batch"
-        batch = self._batch("train", after_step=state.committed, index=0)
+        order = self._order
+        program = self._world.program if order is None else order.program
+        batch = self._batch("train", after_step=state.committed, index=0, program=program)
         if batch is None:
             return False
         waited = time.perf_counter()
-        done = self._step.run(batch)
+        done = self._step.run(batch, work=self._begin(state, order), order=order)
         if done is None:
             return False
-        self._log.release(through_step=batch.step)
+        self.work, self._order = None, None
+        self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
         self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
         self._desk.batches.settle(state.committed)
@@ -115,8 +128,10 @@ class Generation:
         assignment, settings = self._assignment, self._desk.settings
         if assignment.keep_state:
             assert held is not None, "there is a state to keep"
-            assert held.committed == assignment.step, "the kept state is that of the assignment"
+            held.rejoin(self._world)
             return held
+        self.work = None
+        self._desk.log.release(through_step=_EVERY_STEP)
         state = TrainState.build(settings.config, world=self._world, device=self._device)
         if assignment.checkpoint is not None:
             state.load(assignment.checkpoint, config=settings.config)
@@ -127,12 +142,12 @@ class Generation:
 
     def _make_step(self, state: TrainState, constants: Constants) -> Step:
         settings, world = self._desk.settings, self._world
-        self._log = BoundaryLog(device=self._device)
+        self._outbox = Outbox(log=self._desk.log, generation=self.number)
         executor = Executor(
             world=world,
             chunks={v: chunk.model for v, chunk in state.chunks.items()},
             inbox=Inbox(pool=BufferPool(device=self._device), generation=self.number, ahead=RECEIVES_AHEAD),
-            outbox=Outbox(log=self._log, generation=self.number),
+            outbox=self._outbox,
             seq_len=settings.config.data.seq_len,
             device=self._device,
         )
@@ -143,20 +158,58 @@ class Generation:
             executor=executor,
             constants=constants,
             device=self._device,
-            decided=lambda step: self._desk.orders.decide(self.number, step),
+            decided=self._desk.orders.decide,
             phase=self._enter_phase,
+        )
+
+    def _settle(self, state: TrainState) -> None:
+        """Reach the step that the assignment begins after; then this worker's part of what is left of the next."""
+        assignment = self._assignment
+        if assignment.settle is not None and state.committed < assignment.step:
+            self._step.settle(assignment.settle)
+            self._desk.log.release(through_step=assignment.step - 1)
+            self.work = None
+        assert state.committed == assignment.step, f"the state of {state.committed} steps is that of the assignment"
+        self._order = assignment.repair
+
+    def _begin(self, state: TrainState, order: RepairOrder | None) -> StepWork:
+        """The work of the step in hand: what the order keeps of it, or nothing yet."""
+        old = self.work if order is not None else None
+        fresh = StepWork.begin(step=state.committed, generation=self.number)
+        self.work = fresh if old is None or order is None else old.keep(order.kept, generation=self.number)
+        return self.work
+
+    def abandon(self) -> None:
+        """Give up what travels; once the groups are closed."""
+        if self._outbox is not None:
+            self._outbox.abandon()
+
+    def report_work(self) -> TeamReport:
+        """What is done of the step after the state's, for a repair."""
+        plan, work = self._assignment.plan, self.work
+        stages = stages_of(plan, plan.coord_of(self._desk.settings.worker).stage)
+        if work is None:
+            return TeamReport(stages=stages)
+        logged = (m for m in self._desk.log.messages if m.step == work.ledger.step)
+        # shards of a team stop at different actions, and a graph keeps the group it was made with
+        spoiled = work.adding or plan.mesh.tp > 1
+        return TeamReport(
+            stages=stages,
+            done=frozenset(work.ledger.facts),
+            logged=frozenset(Action(m.chunk, Kind(m.direction), m.microbatch) for m in logged),
+            spoiled=spoiled,
         )
 
     def _enter_phase(self, name: str) -> None:
         self.phase = name
 
-    def _batch(self, split: Split, *, after_step: int, index: int) -> StepBatch | None:
-        """The batch as this worker needs it: stages between the ends need none."""
+    def _batch(self, split: Split, *, after_step: int, index: int, program: Program) -> StepBatch | None:
+        """The batch as this worker needs it for `program`: stages between the ends need none."""
         if not (self._world.is_first or self._world.is_last):
             return _without_rows(split, after_step=after_step, index=index)
         return self._desk.batches.take(
             (split, after_step, index),
-            microbatches=self._world.microbatches,
+            microbatches=tuple({action.microbatch for action in program}),
             left=lambda: not self._desk.orders.is_current(self.number),
         )
 
@@ -177,7 +230,7 @@ class Generation:
 
     def _eval_batches(self, committed: int) -> Iterator[StepBatch]:
         for index in range(self._assignment.eval_batches):
-            batch = self._batch("valid", after_step=committed, index=index)
+            batch = self._batch("valid", after_step=committed, index=index, program=self._world.program)
             if batch is None:
                 return
             yield batch

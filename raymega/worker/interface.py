@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from raymega.config.schema import Config
-from raymega.plan.plan import Plan, WorkerId
+from raymega.pipeline.missing import TeamReport
+from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.repairs import RepairOrder
 
 Split = Literal["train", "valid"]
 
@@ -62,6 +64,9 @@ class Assignment:
         keep_state: the worker's own state is that of `step` committed steps already; do not load.
         eval_batches: full batches of one evaluation (the last padded with masked rows); 0: no evaluation.
         skipped: skipped steps among `step`, so that the rate goes on where it was.
+        settle: facts of the decision that leads to `step`, for workers that have reduced it and not applied it.
+        repair: this worker's part of finishing the step that broke; None: it begins anew.
+        links: teams that send each other logged messages beside the routes.
     """
 
     generation: int
@@ -72,6 +77,9 @@ class Assignment:
     keep_state: bool = False
     eval_batches: int = 0
     skipped: int = 0
+    settle: bytes | None = None
+    repair: RepairOrder | None = None
+    links: tuple[tuple[Place, Place], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +142,31 @@ class SaveFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A step that this worker has decided: its facts as bytes, commit and skip alike."""
+
+    step: int  # committed steps after it
+    generation: int
+    facts: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationBroken:
-    """The worker left `generation`: a peer is gone, or it was told to abort. It keeps its process and its state."""
+    """The worker left `generation`: a peer is gone, or it was told to abort. It keeps its process and its state.
+
+    This is a promise: nothing of `generation` decides in it any more.
+
+    Args:
+        committed: steps its state has seen; -1: it has no state that is whole.
+        decided: its newest decision, applied or not.
+        work: what it has done of the step after `committed`.
+    """
 
     generation: int
     reason: str
-    committed: int  # steps its state has seen
+    committed: int
+    decided: Decision | None = None
+    work: TeamReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

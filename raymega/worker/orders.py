@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.worker.interface import Assignment
+from raymega.worker.interface import Assignment, Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Orders:
         self._aborted = 0
         self._until_step = 0
         self._save_at: set[int] = set()
-        self._decided = (0, 0)
+        self._decided: Decision | None = None
         self._stopped = False
         self._listeners: list[Callable[[], None]] = []
 
@@ -53,11 +53,8 @@ class Orders:
             self._save_at.update(save_at)
             self._changed.notify_all()
 
-    def abort(self, generation: int) -> tuple[int, int]:
-        """Promise that nothing of `generation` or older decides from here on.
-
-        Returns: the newest decision, (steps decided, generation that decided it), at the moment of the promise.
-        """
+    def abort(self, generation: int) -> Decision | None:
+        """Promise that nothing of `generation` or older decides from here on; the newest decision at that moment."""
         with self._changed:
             self._aborted = max(self._aborted, generation)
             self._changed.notify_all()
@@ -65,15 +62,15 @@ class Orders:
         self._tell()
         return decided
 
-    def decide(self, generation: int, step: int) -> bool:
-        """Record that `step` (steps committed after it) is decided, if `generation` is still current.
+    def decide(self, decision: Decision) -> bool:
+        """Record a decision, if its generation is still current.
 
         One lock with `abort`: a decision is in the answer to an abort, or it was never made (false).
         """
         with self._changed:
-            if not self.is_current(generation):
+            if not self.is_current(decision.generation):
                 return False
-            self._decided = (step, generation)
+            self._decided = decision
             return True
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ def reduce_gradients(state: TrainState, *, world: World) -> None:
     Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
     """
     summed = [chunk for chunk in state.chunks.values() if chunk.reduced is not None]
-    for chunk in summed:
+    for chunk in summed:  # the accumulators stay as they are: a sum that breaks is made again from them
         chunk.reduced_grad.copy_(chunk.model.flat.grad)
         chunk.model.sum_partial_grads(out=chunk.reduced_grad)
     for work in [world.ring.start_all_reduce(chunk.reduced_grad) for chunk in summed]:

@@ -14,6 +14,7 @@ import torch
 
 from raymega.checkpoint.load import load, load_params
 from raymega.checkpoint.state_item import StateItem
+from raymega.comm.port import GroupPort
 from raymega.config.schema import Config
 from raymega.layout.checkpoint_layout import Share, assign
 from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
@@ -24,7 +25,7 @@ from raymega.train.state_items import SCALAR, state_items
 from raymega.worker.world import World
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Chunk:
     """One virtual stage with its optimizer. `reduced`: where gradient sums go, out of place; None: nothing to sum."""
 
@@ -37,12 +38,19 @@ class Chunk:
         """What the optimizer reads: the sum over the plan, which is the accumulator itself where nobody shares."""
         return self.model.flat.grad if self.reduced is None else self.reduced
 
+    def share(self, world: World) -> None:
+        """Have a place for sums where somebody shares this chunk's gradients in `world`."""
+        shared = world.ring.size > 1 or self.model.has_partial_grads or self.model.tied is not None
+        if shared and self.reduced is None:
+            self.reduced = torch.empty_like(self.model.flat.grad)
+
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
     """A worker's state of the run. `chunks`: by virtual stage."""
 
     chunks: Mapping[int, Chunk]
+    team: GroupPort
     committed: int = 0
     skipped: int = 0
 
@@ -51,12 +59,22 @@ class TrainState:
         """First values, for this worker's boxes."""
         plan, coord = world.plan, world.coord
         last = len(plan.layers) - 1
+        team = GroupPort(world.team)
         return cls(
             chunks={
-                v: _chunk(config, world=world, layers=plan.layers[v], first=v == 0, last=v == last, device=device)
+                v: _chunk(
+                    config, world=world, team=team, layers=plan.layers[v], first=v == 0, last=v == last, device=device
+                )
                 for v in range(coord.stage, len(plan.layers), plan.mesh.pp)
-            }
+            },
+            team=team,
         )
+
+    def rejoin(self, world: World) -> None:
+        """The same state in another membership."""
+        self.team.attach(world.team)
+        for chunk in self.chunks.values():
+            chunk.share(world)
 
     def load(self, uri: str, *, config: Config) -> None:
         """Fill everything from a checkpoint; it must hold this state, no more and no less."""
@@ -113,15 +131,19 @@ def shares_of(config: Config, *, world: World) -> tuple[Share, ...]:
 
 
 def _chunk(
-    config: Config, *, world: World, layers: tuple[int, int], first: bool, last: bool, device: torch.device
-) -> Chunk:
+    config: Config, *, world: World, team: GroupPort, layers: tuple[int, int], first: bool, last: bool,
+    device: torch.device,
+) -> Chunk:  # fmt: skip
     assert config.run.seed is not None, "the seed is drawn before workers start"
-    team = world.team if world.team.size > 1 else None
-    model = build_stage(config, layers=layers, first=first, last=last, team=team, seed=config.run.seed, device=device)
+    model = build_stage(
+        config, layers=layers, first=first, last=last, team=team if team.size > 1 else None, seed=config.run.seed,
+        device=device,
+    )  # fmt: skip
     flat = model.flat
-    shares = world.ring.size > 1 or model.has_partial_grads or model.tied is not None
-    return Chunk(
+    chunk = Chunk(
         model=model,
         optimizer=build_optimizer(config.training, data=flat.data, num_decayed=flat.num_decayed),
-        reduced=torch.empty_like(flat.grad) if shares else None,
+        reduced=None,
     )
+    chunk.share(world)
+    return chunk

@@ -18,13 +18,15 @@ from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
 from raymega.pipeline.ledger import expected_work
 from raymega.plan.plan import Plan
+from raymega.plan.repairs import RepairOrder
 from raymega.train.grad_norm import sum_of_squares
 from raymega.train.step_facts import Commit, Expected, Facts, Skip, check_facts, decide
 from raymega.worker.decide import sum_facts
-from raymega.worker.execute import Computed, Executor
-from raymega.worker.interface import StepBatch
+from raymega.worker.execute import Executor
+from raymega.worker.interface import Decision, StepBatch
 from raymega.worker.reduce import reduce_gradients
 from raymega.worker.state import TrainState
+from raymega.worker.step_work import StepWork
 from raymega.worker.world import World
 
 
@@ -65,61 +67,81 @@ class Step:
     executor: Executor
     constants: Constants
     device: torch.device
-    decided: Callable[[int], bool]
+    decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
 
-    def run(self, batch: StepBatch) -> "Done | None":
+    def run(self, batch: StepBatch, *, work: StepWork, order: RepairOrder | None = None) -> "Done | None":
         """Do the step after `state.committed`; None if the generation ended before it was decided.
+
+        Args:
+            work: what is done of it already, and is added to.
+            order: what is left of it, if it broke in an older generation; None: all of it.
 
         Raises: GroupBroken, CollectiveTimeout, StaleMessage if the world changed; RaymegaBug if work was lost.
         """
         clock = _Clock(self.phase)
         clock.begin("compute")
-        self.state.zero_grad()
-        computed = self.executor.train(batch)
+        if order is None or order.anew or not work.ledger.facts:
+            self.state.zero_grad()
+        if order is None:
+            self.executor.train(batch, work=work)
+        else:
+            self.executor.repair(batch, work=work, order=order)
         clock.begin("reduce")
         reduce_gradients(self.state, world=self.world)
         clock.begin("decide")
-        ruling = self._ruling(batch, computed)
-        if not self.decided(self.state.committed + 1):
+        facts, ruling = self._ruling(batch, work)
+        decision = Decision(step=self.state.committed + 1, generation=self.world.generation, facts=facts.pack())
+        if not self.decided(decision):
             return None
         clock.begin("apply")
-        self._apply(ruling)
+        self.apply(ruling)
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
-        seconds |= {"compute": seconds["compute"] - computed.wait_s, "wait_peer": computed.wait_s}
-        return Done(ruling=ruling, computed=computed, seconds=seconds, phases=tuple(clock.phases))
+        seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
+        return Done(ruling=ruling, work=work, seconds=seconds, phases=tuple(clock.phases))
 
-    def _ruling(self, batch: StepBatch, computed: Computed) -> Commit | Skip:
-        expected = Expected(
-            step=self.state.committed,
-            generation=self.world.generation,
-            work_hash=self.constants.work_hash,
-            elements=self.constants.elements,
-            contributors=self.constants.contributors,
-            num_microbatches=self.world.plan.num_microbatches,
-            tokens=batch.trained_tokens,
-        )
+    def settle(self, facts: bytes) -> None:
+        """Apply what others have decided, to the gradients that were reduced here before the generation broke."""
+        known = Facts.unpack(facts)
+        self.apply(self._decide(known, expected=self._expected(generation=known.generation, tokens=known.tokens)))
+
+    def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
+        expected = self._expected(generation=self.world.generation, tokens=batch.trained_tokens)
 
         def check(total: Facts) -> None:
             check_facts(total, expected=expected)
 
-        facts = sum_facts(self._facts(computed), world=self.world, check=check, device=self.device)
-        training = self.config.training
-        trained = self.state.committed + 1 - self.state.skipped
+        facts = sum_facts(self._facts(work), world=self.world, check=check, device=self.device)
         # stages between the ends have no batch; the first stage has held the tokens against its own
         known = expected if batch.microbatches else replace(expected, tokens=facts.tokens)
-        return decide(facts, expected=known, training=training, samples=trained * training.batch_size)
+        return facts, self._decide(facts, expected=known)
 
-    def _facts(self, computed: Computed) -> Facts:
+    def _expected(self, *, generation: int, tokens: int) -> Expected:
+        return Expected(
+            step=self.state.committed,
+            generation=generation,
+            work_hash=self.constants.work_hash,
+            elements=self.constants.elements,
+            contributors=self.constants.contributors,
+            num_microbatches=self.world.plan.num_microbatches,
+            tokens=tokens,
+        )
+
+    def _decide(self, facts: Facts, *, expected: Expected) -> Commit | Skip:
+        trained = self.state.committed + 1 - self.state.skipped
+        training = self.config.training
+        return decide(facts, expected=expected, training=training, samples=trained * training.batch_size)
+
+    def _facts(self, work: StepWork) -> Facts:
         shard, counts = self.world.coord.shard, self.world.is_leader
         contributors, elements = self.state.num_counted if counts else (0, 0)
         return Facts(
             step=self.state.committed,
             generation=self.world.generation,
             norm_sq=self._norm_sq() if counts else 0.0,
-            losses=computed.microbatch_losses() if shard == 0 else (),
-            work_hash=computed.ledger.work(shard=shard),
+            losses=work.microbatch_losses() if shard == 0 else (),
+            work_hash=work.ledger.work(shard=shard),
             elements=elements,
             contributors=contributors,
         )
@@ -130,7 +152,8 @@ class Step:
             for chunk in self.state.chunks.values()
         )
 
-    def _apply(self, ruling: Commit | Skip) -> None:
+    def apply(self, ruling: Commit | Skip) -> None:
+        """The optimizer, or nothing on a skip; the state is then that of one step more."""
         if isinstance(ruling, Commit):
             for chunk in self.state.chunks.values():
                 chunk.optimizer.apply(chunk.reduced_grad, lr=ruling.lr, clip=ruling.clip)
@@ -149,7 +172,7 @@ class Done:
     """
 
     ruling: Commit | Skip
-    computed: Computed
+    work: StepWork
     seconds: dict[str, float]
     phases: tuple[tuple[str, float, float], ...]
 

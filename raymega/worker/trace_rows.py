@@ -18,8 +18,8 @@ def trace_rows(done: Done, *, waited_from: float, waited_until: float) -> tuple[
     offset_s = time.time() - time.perf_counter()
     stretches = [
         ("batch", waited_from, waited_until, "data"),
-        *((str(action), began, end, "compute") for action, began, end in done.computed.spans),
-        *(("wait", began, end, "communication") for began, end in done.computed.waits),
+        *((str(action), began, end, "compute") for action, began, end in done.work.spans),
+        *(("wait", began, end, "communication") for began, end in done.work.waits),
         *((name, began, end, _LANES[name]) for name, began, end in done.phases if name in _LANES),
     ]
     return tuple(

@@ -17,11 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import torch
 
+from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
 from raymega.worker.batches import BatchStore
 from raymega.worker.generation import Desk, Generation
-from raymega.worker.interface import Assignment, GenerationBroken, Pulse, StepBatch, WorkerFailed, WorkerSettings
+from raymega.worker.interface import (
+    Assignment,
+    Decision,
+    GenerationBroken,
+    Pulse,
+    StepBatch,
+    WorkerFailed,
+    WorkerSettings,
+)
 from raymega.worker.orders import Orders
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
@@ -39,8 +48,9 @@ class Worker:
         self.orders, self.reports, self.batches = Orders(), Reports(), BatchStore()
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
-            settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves
-        )
+            settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
+            log=BoundaryLog(device=settings.device),
+        )  # fmt: skip
         self._make_fabric = fabric
         self._fabric: Fabric | None = None
         self._generation: Generation | None = None
@@ -64,8 +74,8 @@ class Worker:
         """Leave to run until `until_step` steps are committed."""
         self.orders.grant(generation, until_step, save_at)
 
-    def abort(self, generation: int) -> tuple[int, int]:
-        """Leave `generation`; returns the newest decision (steps, generation): a promise that no other follows."""
+    def abort(self, generation: int) -> Decision | None:
+        """Leave `generation`; returns the newest decision: a promise that no other follows."""
         return self.orders.abort(generation)
 
     def stop(self) -> None:
@@ -115,12 +125,15 @@ class Worker:
         try:
             if not self.orders.is_current(assignment.generation):
                 return
-            self._generation = Generation(assignment=assignment, desk=self._desk, fabric=self._fabric)
+            work = self._generation.work if self._generation is not None else None
+            self._generation = Generation(assignment=assignment, desk=self._desk, fabric=self._fabric, work=work)
             self.state = self._generation.enter(self.state)
             self._generation.run()
         finally:
             self._fabric.abort()  # a peer that still waits for this worker wakes at once
             self._fabric.close()
+            if self._generation is not None:
+                self._generation.abandon()
 
     def _report_end(self, error: BaseException, *, generation: int) -> None:
         if isinstance(error, WORLD_CHANGED):
@@ -130,5 +143,14 @@ class Worker:
         self.reports.add(WorkerFailed(generation=generation, error=error, traceback=trace))
 
     def _report_left(self, generation: int, *, reason: str) -> None:
-        committed = self.state.committed if self.state is not None else 0
-        self.reports.add(GenerationBroken(generation=generation, reason=reason, committed=committed))
+        """The promise: under the orders' lock, nothing of `generation` decides any more."""
+        decided, state, broken = self.orders.abort(generation), self.state, self._generation
+        self.reports.add(
+            GenerationBroken(
+                generation=generation,
+                reason=reason,
+                committed=state.committed if state is not None else 0,
+                decided=decided,
+                work=broken.report_work() if broken is not None and state is not None else None,
+            )
+        )

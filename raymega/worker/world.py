@@ -6,7 +6,7 @@ pairs  one group with each neighbour a route leads to         activations down, 
 tied   the other end of the pipeline, for a shared embedding  the sum of its two gradients
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raymega.comm.group import Fabric, Group, GroupSpec
@@ -14,8 +14,8 @@ from raymega.comm.solo import SoloGroup
 from raymega.mesh import Coord
 from raymega.pipeline.actions import Action
 from raymega.plan.groups import groups_of
-from raymega.plan.plan import Plan, WorkerId
-from raymega.plan.programs import programs_of
+from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.repairs import step_programs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +64,23 @@ class World:
         return self.plan.worker(Coord(replica, stage, self.coord.shard))
 
 
-def build_world(*, plan: Plan, generation: int, me: WorkerId, fabric: Fabric, tied: bool) -> World:
+def build_world(
+    *, plan: Plan, generation: int, me: WorkerId, fabric: Fabric, tied: bool, links: Collection[tuple[Place, Place]]
+) -> World:
     """Build my groups, in the order that all members share.
 
     Raises: CollectiveTimeout naming the members that never came; GroupBroken after an abort.
     """
     coord = plan.coord_of(me)
     by_axis: dict[str, list[Group]] = {"tp": [], "dp": [], "pair": [], "tied": []}
-    for spec in groups_of(plan, generation=generation, tied=tied):
+    for spec in groups_of(plan, generation=generation, tied=tied, links=links):
         if me in spec.members:
             by_axis[spec.axis].append(fabric.group(GroupSpec(key=spec.key, members=spec.members)))
     return World(
         generation=generation,
         plan=plan,
         coord=coord,
-        program=programs_of(plan)[plan.mesh.rank(coord)],
+        program=step_programs_of(plan)[plan.mesh.rank(coord)],
         team=_only(by_axis["tp"], me),
         ring=_only(by_axis["dp"], me),
         tied=_only(by_axis["tied"], me),

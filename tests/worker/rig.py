@@ -12,8 +12,12 @@ import torch
 from raymega.comm.local import LocalFabric, LocalHub
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
+from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.mesh import Mesh
+from raymega.pipeline.actions import Action
+from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan, straight_routes
+from raymega.plan.repairs import PlanRepair, orders_of, repair_plan
 from raymega.plan.stages import balanced_layers
 from raymega.worker.interface import (
     Assignment,
@@ -100,6 +104,28 @@ def batch_of(config: Config, step: int, *, masked: bool = False, split: str = "t
     return StepBatch(split=split, step=step, after_step=step, trained_tokens=trained, microbatches=rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """How a run goes on: `missing` is what had to be done (again) of the step after `step` committed ones."""
+
+    plan: Plan
+    step: int
+    missing: frozenset[Action]
+    reason: str
+
+
+def _promise(generation: int, name: str, left: GenerationBroken) -> Promise:
+    decided = left.decided
+    return Promise(
+        worker=name,
+        generation=generation,
+        held=Version(step=left.committed, generation=0),
+        decided=None
+        if decided is None
+        else Decided(version=Version(step=decided.step, generation=0), facts=decided.facts),
+    )
+
+
 @dataclass(kw_only=True)
 class ThreadRun:
     """Workers as threads, in one generation at a time."""
@@ -136,6 +162,50 @@ class ThreadRun:
         while any(self.workers[name].state.committed < committed for name in plan.living):
             assert time.monotonic() < deadline, f"not everyone has committed {committed} steps"
             threading.Event().wait(0.002)
+
+    def start(self, plan: Plan, *, until: int, generation: int = 1, first: int = 0) -> None:
+        """Feed and grant, and do not wait."""
+        batches = tuple(batch_of(self.config, step) for step in range(first, until))
+        for name in plan.living:
+            self.workers[name].feed(generation, batches)
+            self.workers[name].grant(generation, until)
+
+    def leaving(self, name: str) -> GenerationBroken:
+        """What `name` says when it leaves its generation."""
+        while True:
+            pulse = self.workers[name].pulse(self.seen.get(name, 0), LIMIT_S)
+            assert pulse.reports, f"{name} never left, in phase {pulse.phase}"
+            self.seen[name], report = pulse.reports[0]
+            self.reports.append((name, report))
+            if isinstance(report, WorkerFailed):
+                raise report.error
+            if isinstance(report, GenerationBroken):
+                return report
+
+    def recover(self, plan: Plan, *, dead: set[str], generation: int) -> Recovered:
+        """What a controller does: promises, a ruling, a repair of the step that broke, and the next generation."""
+        living = [name for name in plan.living if name not in dead]
+        for name in living:
+            self.workers[name].abort(generation - 1)
+        left = {name: self.leaving(name) for name in living}
+        ruling = rule(generation, members=living, answers=[_promise(generation, *x) for x in left.items()], fenced=())
+        assert isinstance(ruling, Ruling)
+        step = ruling.version.step
+        reports = {name: left[name].work for name in living}
+        for name in ruling.apply:  # it has reduced the step that the others decided; of the next it has done nothing
+            reports[name] = TeamReport(stages=reports[name].stages)
+        found = repair_plan(plan, reports=reports)
+        assert isinstance(found, PlanRepair), found
+        orders, settle = orders_of(found), ruling.decided.facts if ruling.decided is not None else None
+        for name in found.plan.living:
+            self.workers[name].start(
+                Assignment(
+                    generation=generation, plan=found.plan, step=step, store=("127.0.0.1", 0), keep_state=True,
+                    settle=settle, repair=orders[name], links=tuple(found.links),
+                )
+            )  # fmt: skip
+        self.wait_for(Ready, workers=found.plan.living, generation=generation)
+        return Recovered(plan=found.plan, step=step, missing=found.repair.missing, reason=found.repair.reason)
 
     def wait_for(self, kind: type, *, workers: tuple[str, ...], generation: int) -> list:
         """One report of `kind` from each worker; anything that went wrong is raised."""

@@ -12,26 +12,9 @@ import torch
 from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import Kind
 from raymega.worker.interface import GenerationBroken, WorkerFailed
-from tests.worker.rig import LIMIT_S, ThreadRun, batch_of, relative, thread_run, tiny_config, tiny_plan
+from tests.worker.rig import LIMIT_S, batch_of, relative, thread_run, tiny_config, tiny_plan
 
 WITHIN_S = 1.0
-
-
-def leaving(run: ThreadRun, name: str) -> GenerationBroken:
-    """What `name` says when it leaves its generation."""
-    while True:
-        pulse = run.workers[name].pulse(run.seen.get(name, 0), LIMIT_S)
-        assert pulse.reports, f"{name} never left"
-        run.seen[name], report = pulse.reports[0]
-        if isinstance(report, GenerationBroken):
-            return report
-
-
-def start(run: ThreadRun, plan, *, until: int, generation: int = 1) -> None:
-    """Feed and grant, and do not wait."""
-    for name in plan.workers:
-        run.workers[name].feed(generation, tuple(batch_of(run.config, step) for step in range(until)))
-        run.workers[name].grant(generation, until)
 
 
 @pytest.mark.parametrize("op", ["recv", "send", "all_reduce", "all_gather_bytes"])
@@ -50,10 +33,10 @@ def test_a_death_in_any_phase_wakes_all_survivors_and_keeps_their_state(op):
                 run.hub.kill("w2")
 
         run.hub.on_op = on_op
-        start(run, plan, until=3)
+        run.start(plan, until=3)
         assert died.wait(LIMIT_S)
         began = time.monotonic()
-        left = [leaving(run, name) for name in ("w0", "w1", "w3")]
+        left = [run.leaving(name) for name in ("w0", "w1", "w3")]
         assert time.monotonic() - began < WITHIN_S
         assert {report.committed for report in left} == {1}
         assert all(relative(weight, before[name]) == 0 for name, weight in run.weights(plan).items())
@@ -67,7 +50,7 @@ def test_survivors_of_a_death_go_on_in_the_next_generation_from_the_state_they_k
         run.train(plan, until=2)
         run.hub.kill("w1")
         run.workers["w0"].abort(1)
-        assert leaving(run, "w0").committed == 2
+        assert run.leaving("w0").committed == 2
         run.assign(whole, generation=2, step=2, keep_state=True)
         reports = run.train(whole, generation=2, first=2, until=4)
     with thread_run(config, num_workers=1) as alone:
@@ -89,11 +72,11 @@ def test_a_decision_that_comes_after_the_promise_has_no_effect():
 
         run.hub.on_op = on_op
         before = run.weights(plan)
-        start(run, plan, until=1)
+        run.start(plan, until=1)
         assert gathered.wait(LIMIT_S)
-        assert run.workers["w1"].abort(1) == (0, 0)
+        assert run.workers["w1"].abort(1) is None
         run.hub.release("w1")
-        assert leaving(run, "w1").committed == 0
+        assert run.leaving("w1").committed == 0
         assert run.workers["w1"].state.committed == 0
         first = run.workers["w1"].state.items()
         assert all(torch.equal(item.tensor, before[item.name]) for item in first)
@@ -105,7 +88,8 @@ def test_the_answer_to_an_abort_carries_what_was_decided():
     with thread_run(config, num_workers=1) as run:
         run.assign(plan)
         run.train(plan, until=2)
-        assert run.workers["w0"].abort(1) == (2, 1)
+        decided = run.workers["w0"].abort(1)
+        assert (decided.step, decided.generation) == (2, 1)
 
 
 def test_orders_of_an_older_generation_have_no_effect():
@@ -142,13 +126,13 @@ def test_a_lost_backward_commits_nowhere(monkeypatch):
         record = run.workers["w3"]._generation._step.executor._run  # the last stage of replica 1 forgets one
 
         def forgetful(program, batch, **kwargs):
-            out = record(program, batch, **kwargs)
-            out.ledger._done = dict.fromkeys(out.ledger.facts[:-1])
-            assert any(a.kind is Kind.B for a in out.ledger._done)
-            return out
+            record(program, batch, **kwargs)
+            ledger = kwargs["work"].ledger
+            ledger._done = dict.fromkeys(ledger.facts[:-1])
+            assert any(a.kind is Kind.B for a in ledger.facts)
 
         monkeypatch.setattr(run.workers["w3"]._generation._step.executor, "_run", forgetful)
-        start(run, plan, until=1)
+        run.start(plan, until=1)
         (failed,) = run.wait_for(WorkerFailed, workers=("w0",), generation=1)
         assert isinstance(failed.error, RaymegaBug)
         assert "work hash" in str(failed.error)
