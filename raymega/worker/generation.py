@@ -5,6 +5,7 @@ enter: groups, state, Ready --> run: [ leave -> batch -> step -> report -> snaps
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
 _EVERY_STEP = 1 << 62
+COMMITS_KEPT = 256  # far above what one reporter can have told nobody of when it dies
 RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
 
 
@@ -59,12 +61,16 @@ class Desk:
 
 
 class Generation:
-    """Runs on the training thread; `phase` may be read by any. `work`: what is done of the step in hand."""
+    """Runs on the training thread; `phase` may be read by any.
+
+    `work`: what is done of the step in hand. `commits`: the newest steps, as their reports.
+    """
 
     def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric, work: StepWork | None) -> None:
         self.number = assignment.generation
         self.phase = "building"
         self.work = work
+        self.commits: deque[StepReport] = deque(maxlen=COMMITS_KEPT)
         self._assignment, self._desk, self._fabric = assignment, desk, fabric
         self._device = torch.device(desk.settings.device)
         self._order: RepairOrder | None = None
@@ -131,6 +137,7 @@ class Generation:
             held.rejoin(self._world)
             return held
         self.work = None
+        self._desk.orders.forget_decision()
         self._desk.log.release(through_step=_EVERY_STEP)
         state = TrainState.build(settings.config, world=self._world, device=self._device)
         if assignment.checkpoint is not None:
@@ -236,23 +243,23 @@ class Generation:
             yield batch
 
     def _report(self, done: Done, state: TrainState, *, began: float, seconds: dict[str, float]) -> None:
-        if not self._world.is_root:
-            return
         ruling = done.ruling
-        self._desk.reports.add(
-            StepReport(
-                step=state.committed,
-                generation=self.number,
-                loss=ruling.loss,
-                grad_norm=ruling.grad_norm,
-                lr=ruling.lr if isinstance(ruling, Commit) else 0.0,
-                tokens=ruling.tokens,
-                skipped=isinstance(ruling, Skip),
-                step_s=time.perf_counter() - began,
-                t=time.time(),
-                seconds={**done.seconds, **seconds},
-            )
+        report = StepReport(
+            step=state.committed,
+            generation=self.number,
+            loss=ruling.loss,
+            grad_norm=ruling.grad_norm,
+            lr=ruling.lr if isinstance(ruling, Commit) else 0.0,
+            tokens=ruling.tokens,
+            skipped=isinstance(ruling, Skip),
+            step_s=time.perf_counter() - began,
+            t=time.time(),
+            facts=done.facts,
+            seconds={**done.seconds, **seconds},
         )
+        self.commits.append(report)
+        if self._world.is_root:
+            self._desk.reports.add(report)
 
 
 def _without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:

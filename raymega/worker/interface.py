@@ -84,7 +84,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One committed or skipped step, by the worker that rank 0 of the plan is.
+    """One committed or skipped step, by the first living worker of the plan.
 
     Times in seconds. `loss` is nats per trained token over the global batch.
     """
@@ -98,6 +98,7 @@ class StepReport:
     skipped: bool
     step_s: float
     t: float  # unix time of the commit
+    facts: bytes = b""  # the decision, for those who have not heard it
     seconds: dict[str, float] = field(default_factory=dict)
     """Of the reporting worker: compute, wait_batch, wait_peer, reduce, decide, apply, snapshot; together step_s."""
 
@@ -158,15 +159,19 @@ class GenerationBroken:
 
     Args:
         committed: steps its state has seen; -1: it has no state that is whole.
+        decided_in: the generation that decided its state; 0: it is loaded, or of first values.
         decided: its newest decision, applied or not.
         work: what it has done of the step after `committed`.
+        commits: the newest steps that it committed in `generation`, for when the one who reports them is gone.
     """
 
     generation: int
     reason: str
     committed: int
+    decided_in: int = 0
     decided: Decision | None = None
     work: TeamReport | None = None
+    commits: tuple[StepReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,11 @@ class Orders:
             self._decided = decision
             return True
 
+    def forget_decision(self) -> None:
+        """The state is another one now: what was decided does not lead to it."""
+        with self._changed:
+            self._decided = None
+
     def stop(self) -> None:
         with self._changed:
             self._stopped = True

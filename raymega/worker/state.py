@@ -47,12 +47,18 @@ class Chunk:
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """A worker's state of the run. `chunks`: by virtual stage."""
+    """A worker's state of the run.
+
+    Args:
+        chunks: by virtual stage.
+        decided_in: the generation that decided it; 0: it is loaded, or of first values.
+    """
 
     chunks: Mapping[int, Chunk]
     team: GroupPort
     committed: int = 0
     skipped: int = 0
+    decided_in: int = 0
 
     @classmethod
     def build(cls, config: Config, *, world: World, device: torch.device) -> "TrainState":
@@ -86,7 +92,7 @@ class TrainState:
 
     def begin_at(self, *, committed: int, skipped: int) -> None:
         """Set the counters; the optimizers' follow from them."""
-        self.committed, self.skipped = committed, skipped
+        self.committed, self.skipped, self.decided_in = committed, skipped, 0
         for chunk in self.chunks.values():
             chunk.optimizer.updates.fill_(committed - skipped)
 

@@ -95,16 +95,17 @@ class Step:
         if not self.decided(decision):
             return None
         clock.begin("apply")
-        self.apply(ruling)
+        self.apply(ruling, decided_in=decision.generation)
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
         seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
-        return Done(ruling=ruling, work=work, seconds=seconds, phases=tuple(clock.phases))
+        return Done(ruling=ruling, facts=decision.facts, work=work, seconds=seconds, phases=tuple(clock.phases))
 
     def settle(self, facts: bytes) -> None:
         """Apply what others have decided, to the gradients that were reduced here before the generation broke."""
         known = Facts.unpack(facts)
-        self.apply(self._decide(known, expected=self._expected(generation=known.generation, tokens=known.tokens)))
+        expected = self._expected(generation=known.generation, tokens=known.tokens)
+        self.apply(self._decide(known, expected=expected), decided_in=known.generation)
 
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
         expected = self._expected(generation=self.world.generation, tokens=batch.trained_tokens)
@@ -152,7 +153,7 @@ class Step:
             for chunk in self.state.chunks.values()
         )
 
-    def apply(self, ruling: Commit | Skip) -> None:
+    def apply(self, ruling: Commit | Skip, *, decided_in: int) -> None:
         """The optimizer, or nothing on a skip; the state is then that of one step more."""
         if isinstance(ruling, Commit):
             for chunk in self.state.chunks.values():
@@ -160,6 +161,7 @@ class Step:
         else:
             self.state.skipped += 1
         self.state.committed += 1
+        self.state.decided_in = decided_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +169,13 @@ class Done:
     """A decided and applied step.
 
     Args:
+        facts: what it was decided on, as bytes.
         seconds: by phase, waiting for neighbours apart from computing.
         phases: (phase, start, end), by `time.perf_counter`.
     """
 
     ruling: Commit | Skip
+    facts: bytes
     work: StepWork
     seconds: dict[str, float]
     phases: tuple[tuple[str, float, float], ...]

@@ -150,7 +150,9 @@ class Worker:
                 generation=generation,
                 reason=reason,
                 committed=state.committed if state is not None else 0,
+                decided_in=state.decided_in if state is not None else 0,
                 decided=decided,
                 work=broken.report_work() if broken is not None and state is not None else None,
+                commits=tuple(broken.commits) if broken is not None else (),
             )
         )

@@ -119,10 +119,10 @@ def _promise(generation: int, name: str, left: GenerationBroken) -> Promise:
     return Promise(
         worker=name,
         generation=generation,
-        held=Version(step=left.committed, generation=0),
+        held=Version(step=left.committed, generation=left.decided_in),
         decided=None
         if decided is None
-        else Decided(version=Version(step=decided.step, generation=0), facts=decided.facts),
+        else Decided(version=Version(step=decided.step, generation=decided.generation), facts=decided.facts),
     )
 
 

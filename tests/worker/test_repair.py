@@ -108,3 +108,15 @@ def test_a_death_while_reducing_or_deciding_costs_the_work_of_the_dead_team_only
 def test_other_meshes_are_repaired_likewise(layout, op, nth):
     reports, weights, _ = killed_at(layout, victim="w2", op=op, nth=nth)
     assert_undisturbed(reports, weights)
+
+
+def test_survivors_tell_the_steps_that_the_dead_reporter_told_nobody_of():
+    config = tiny_config(model=MODEL, **CALM)
+    plan = tiny_plan(config, dp=2, tp=1, pp=1)
+    with thread_run(config, num_workers=2) as run:
+        run.assign(plan)
+        told = run.train(plan, until=2)
+        run.workers["w1"].abort(1)
+        left = run.leaving("w1")
+    assert [(c.step, c.loss, c.facts) for c in left.commits] == [(r.step, r.loss, r.facts) for r in told]
+    assert (left.committed, left.decided_in, left.decided.facts) == (2, 1, told[-1].facts)
