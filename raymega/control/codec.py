@@ -6,18 +6,21 @@ Whatever decides anything is in these lines, so that a journal fed to `decide` g
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import Command, WriteStep
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import EVENTS, Event
 from raymega.control.states import Checkpoint, State
 from raymega.control.transitions import decide
 from raymega.errors import StateError
+from raymega.pipeline.actions import Action, parse
+from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan
 
 _READERS: dict[str, TypeAdapter[Event]] = {kind.__name__: TypeAdapter(kind) for kind in EVENTS}
@@ -25,9 +28,13 @@ _CHECKPOINT: TypeAdapter[Checkpoint | None] = TypeAdapter(Checkpoint | None)
 
 
 def plain(value: Any) -> Any:  # Any: whatever states, events and commands are made of
-    """`value` as what JSON knows: dataclasses by field, sets in order."""
+    """`value` as what JSON knows: dataclasses by field, sets in order, actions as they print, bytes as hex digits."""
     if isinstance(value, Plan):
         return value.to_json()
+    if isinstance(value, Action):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple | list):
@@ -35,7 +42,7 @@ def plain(value: Any) -> Any:  # Any: whatever states, events and commands are m
     if isinstance(value, frozenset):
         return sorted(plain(item) for item in value)
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value
 
 
@@ -47,11 +54,28 @@ def event_to_json(event: Event) -> dict[str, Any]:
 def event_from_json(data: dict[str, Any]) -> Event:
     """The event that `event_to_json` wrote. Raises: StateError for a name that is none of ours."""
     numbers = {key: math.nan for key in ("loss", "grad_norm") if data.get(key, 0.0) is None}  # JSON has no NaN
-    rest = {key: value for key, value in data.items() if key != "event"} | numbers
+    promised = {key: read(data[key]) for key, read in _PROMISED.items() if data.get(key) is not None}
+    rest = {key: value for key, value in data.items() if key != "event"} | numbers | promised
     reader = _READERS.get(data["event"])
     if reader is None:
         raise StateError(f"the journal has an event {data['event']!r}, which this version does not know")
     return reader.validate_python(rest)
+
+
+def _decided(data: dict[str, Any]) -> Decided:
+    return Decided(version=Version(**data["version"]), facts=bytes.fromhex(data["facts"]))
+
+
+def _work(data: dict[str, Any]) -> TeamReport:
+    return TeamReport(
+        stages=tuple(data["stages"]),
+        done=frozenset(map(parse, data["done"])),
+        logged=frozenset(map(parse, data["logged"])),
+        spoiled=data["spoiled"],
+    )
+
+
+_PROMISED: dict[str, Callable[[dict[str, Any]], object]] = {"decided": _decided, "heard": _decided, "work": _work}
 
 
 def command_to_json(command: Command) -> dict[str, Any]:

@@ -3,18 +3,21 @@
     workers     StartWorkers, StopWorkers, AssignPlan, AbortGeneration
     steps       FeedFrom, Grant, Evaluate
     state       PublishCheckpoint
-    records     WriteStep, Rewind          (for the metrics sink)
+    records     WriteStep, Rewind, WriteRepair   (for the sinks)
     the end     Finish
 
 Every command is idempotent: carried out twice it does what it does once. None of them blocks the loop; what takes
 time is answered by an event.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from raymega.control.arbitration import Decided
 from raymega.control.states import Checkpoint, Seat
 from raymega.metrics import StepRecord
-from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.repairs import RepairOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,10 @@ class AssignPlan:
     Args:
         step: committed steps to go on from.
         checkpoint: what to load; None: first values.
-        keep_state: every worker's own state is that of `step` already; nothing is loaded.
+        keep_state: every worker's own state is that of `step`, or becomes it by `settle`; nothing is loaded.
+        settle: the decision that leads to `step`, for those who have not applied it.
+        repair: each worker's part of finishing the step that broke; without it, the step begins anew.
+        links: teams that have messages for each other beside those of the routes.
     """
 
     generation: int
@@ -46,6 +52,9 @@ class AssignPlan:
     step: int
     checkpoint: Checkpoint | None
     keep_state: bool = False
+    settle: Decided | None = None
+    repair: Mapping[WorkerId, RepairOrder] = field(default_factory=dict)
+    links: tuple[tuple[Place, Place], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,31 @@ class Rewind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRepair:
+    """A step that broke is committed without a step rewound. Times in seconds, one after the other.
+
+    Args:
+        missing: actions that were run to finish it.
+        recomputed: those of them that may have been done before.
+        detect_s: from the last sign of life of the dead to the first sign of trouble, at most.
+        regroup_s: from there until everyone was in place.
+        repair_s: from there to the commit.
+    """
+
+    step: int
+    missing: int
+    recomputed: int
+    detect_s: float
+    regroup_s: float
+    repair_s: float
+
+    @property
+    def actual_s(self) -> float:
+        """From the last sign of life of the dead to the commit."""
+        return self.detect_s + self.regroup_s + self.repair_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """The run is over: end all that belongs to it. `resume_step`: where it can go on; None: nothing is left to do."""
 
@@ -122,5 +156,5 @@ class Finish:
 
 Command = (
     StartWorkers | StopWorkers | AssignPlan | AbortGeneration | FeedFrom | Grant | Evaluate
-    | PublishCheckpoint | WriteStep | Rewind | Finish
+    | PublishCheckpoint | WriteStep | Rewind | WriteRepair | Finish
 )  # fmt: skip

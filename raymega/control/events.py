@@ -11,7 +11,9 @@ All fields are plain values, so that a journal line holds the whole event and ca
 
 from dataclasses import dataclass, field
 
+from raymega.control.arbitration import Decided
 from raymega.control.states import NodeDevices, StopBy
+from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import WorkerId
 
 
@@ -65,6 +67,7 @@ class WorkerLost:
     Args:
         silent_s: how long ago its last sign of life was when this was noticed.
         node_gone: its node is known to be gone too.
+        heard: the newest commit that was reported of the state in force, by whomever.
     """
 
     worker: WorkerId
@@ -72,16 +75,27 @@ class WorkerLost:
     cause: str
     silent_s: float = 0.0
     node_gone: bool = False
+    heard: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationLeft:
-    """A worker left its generation, alive: a peer is gone, or it was told to. `committed`: steps its state has seen."""
+    """A worker left its generation, alive: a peer is gone, or it was told to. Nothing of it decides there any more.
+
+    Args:
+        committed: steps its state has seen; -1: it has no state that is whole.
+        decided_in: the generation that decided its state; 0: it is loaded, or of first values.
+        decided: its newest decision.
+        work: what it has done of the step after `committed`; None: nothing that could be gone on with.
+    """
 
     worker: WorkerId
     generation: int
     reason: str
     committed: int
+    decided_in: int = 0
+    decided: Decided | None = None
+    work: TeamReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

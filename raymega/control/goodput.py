@@ -64,7 +64,7 @@ class Goodput:
     def after(self, before: State, event: Event, t: float) -> "Goodput":
         """Add the time since the last turn that closed a stretch; `before` is the state it was spent in."""
         passed_s, plan = max(0.0, t - self.t), plan_of(before)
-        workers = plan.mesh.size if plan is not None else 1
+        workers = len(plan.living) if plan is not None else 1
         if isinstance(before, Training | Stopping):
             if isinstance(event, StepCommitted):
                 again = event.step <= before.story.furthest

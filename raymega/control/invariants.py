@@ -35,7 +35,7 @@ def _invariants(state: State, rules: Rules) -> dict[str, bool]:
         "a worker has one seat": len(set(workers)) == len(workers),
         "a device has one worker": len({(seat.node, seat.device) for seat in seats}) == len(seats),
         "a worker's id is never used again": all(int(worker[1:]) < story.next_worker for worker in workers),
-        "every worker of the plan has a seat": plan is None or set(plan.workers) <= set(workers),
+        "every worker of the plan has a seat": plan is None or set(plan.living) <= set(workers),
         "checkpoint <= committed <= furthest": story.safe_step <= story.committed <= story.furthest,
         "a run that starts has steps left": story.committed <= max(rules.steps, story.safe_step),
         "no more recoveries than allowed": story.recoveries <= rules.max_restarts,
@@ -60,7 +60,7 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
         case Starting() | Restoring():
             return {"there are steps left": story.committed < rules.steps}
         case Settling():
-            lost, left = {worker for worker, _ in state.lost}, {worker for worker, _ in state.left}
+            lost, left = {worker for worker, _ in state.lost}, {said.worker for said in state.left}
             return {"a worker is lost or has left, not both": not lost & left}
         case Finished(exit_code=0):
             return {"exit code 0 loses nothing": story.safe_step == story.committed}

@@ -6,12 +6,14 @@ a spare's loss does not, a loss while a stop is underway ends the stop without i
 
 from dataclasses import replace
 
+from raymega.control.arbitration import Decided
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, end, finish, give_up, is_saved
 from raymega.control.events import GenerationLeft, NodesChanged, Tick, WorkerFailed, WorkerLost, WorkersReady
 from raymega.control.recovery import Sign, begin, break_generation, settle
 from raymega.control.states import (
+    Leaver,
     NodeDevices,
     Restoring,
     Saving,
@@ -62,14 +64,18 @@ def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Dec
     unborn = isinstance(state, Starting | Restoring) and event.worker in state.fresh
     if unborn or event.node_gone:
         state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
-    return lose(brain, state, ((event.worker, f"{event.cause} (node {event.node})"),), now)
+    cause = f"{event.cause} (node {event.node})"
+    return lose(brain, state, ((event.worker, cause),), now, heard=event.heard, silent_s=event.silent_s)
 
 
-def lose(brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now: float) -> Decision:
+def lose(
+    brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now: float, *, heard: Decided | None = None,
+    silent_s: float = 0.0,
+) -> Decision:  # fmt: skip
     """Take `lost`, workers with the cause, out of the run."""
     plan, told = plan_of(state), "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
     gone = {worker for worker, _ in lost}
-    if plan is None or not gone & set(plan.workers):
+    if plan is None or not gone & set(plan.living):
         fence = StopWorkers(workers=tuple(sorted(gone)))
         return Decision(state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan")
     match state:
@@ -82,9 +88,14 @@ def lose(brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now
         case Saving() if state.stop is not None:
             return cut_short(state, told)
         case Settling():
-            return _lose_more(brain, state, lost, told, now)
+            known = replace(
+                state,
+                heard=state.heard if heard is None else heard,
+                detect_s=max(state.detect_s, state.since - (now - silent_s)),
+            )
+            return _lose_more(brain, known, lost, told, now)
         case Starting() | Restoring() | Training() | Saving():
-            return break_generation(brain, state, Sign(reason=told, lost=lost), now)
+            return break_generation(brain, state, Sign(reason=told, lost=lost, heard=heard, silent_s=silent_s), now)
     raise AssertionError("without a plan nobody is in it")
 
 
@@ -93,7 +104,7 @@ def _lose_more(
 ) -> Decision:
     """Add to those who are lost; one that had left alive is not alive any more."""
     more = tuple((worker, cause) for worker, cause in lost if worker not in dict(state.lost))
-    left = tuple((worker, step) for worker, step in state.left if worker not in dict(more))
+    left = tuple(said for said in state.left if said.worker not in dict(more))
     settled = settle(brain, replace(state, lost=(*state.lost, *more), left=left), now)
     return settled if settled.reason or not more else replace(settled, reason=told)
 
@@ -101,10 +112,10 @@ def _lose_more(
 def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float) -> Decision:
     """A worker is out of its generation, alive: the first such sign breaks the generation, the others are answers."""
     told = f"{event.worker} left generation {event.generation}: {event.reason}"
-    answer = ((event.worker, event.committed),)
+    answer = (_leaver(event),)
     match state:
         case Settling():
-            known = {worker for worker, _ in (*state.left, *state.lost)}
+            known = {said.worker for said in state.left} | {worker for worker, _ in state.lost}
             return settle(brain, state if event.worker in known else replace(state, left=state.left + answer), now)
         case Saving() if is_saved(state):
             return finish(brain, state)
@@ -122,7 +133,14 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
 def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady, now: float) -> Decision:
     """Every worker of the plan is in place: train on."""
     story = state.story
-    training = Training(story=story, seats=state.seats, plan=state.plan, granted=story.committed)
+    repair = state.repair if isinstance(state, Restoring) else None
+    training = Training(
+        story=story,
+        seats=state.seats,
+        plan=state.plan,
+        granted=story.committed,
+        repair=None if repair is None else replace(repair, ready_at=now),
+    )
     return first_grant(brain.rules, training)
 
 
@@ -139,6 +157,16 @@ def starting_takes_time(brain: Brain, state: Starting | Restoring, event: Tick, 
         return Decision(state=state)
     sign = Sign(reason=f"generation {state.story.generation} was not ready after {waited_s:.0f} s")
     return break_generation(brain, state, sign, now)
+
+
+def _leaver(event: GenerationLeft) -> Leaver:
+    return Leaver(
+        worker=event.worker,
+        committed=event.committed,
+        decided_in=event.decided_in,
+        decided=event.decided,
+        work=event.work,
+    )
 
 
 def _with_nodes(story: Story, nodes: tuple[NodeDevices, ...]) -> Story:

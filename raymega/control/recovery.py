@@ -5,7 +5,8 @@
     2. Settling: every worker of the plan is lost, or has left and said how many steps its state has seen. Who says
        nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
     3. The ladder, from the rung that loses least:
-         nobody is lost and all states agree   the same workers go on from their own state
+         every stage has a living team         the step is finished from what is left of it (`control.repairing`)
+         nobody is lost and all states agree   the same workers begin the step anew from their own state
          else                                  the newest checkpoint, on the devices that remain
     4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
        not come to life is a last resort.
@@ -16,6 +17,7 @@ A rung is a function from what is known to a `Resume`; better rungs stand before
 
 from dataclasses import dataclass, replace
 
+from raymega.control.arbitration import Decided
 from raymega.control.commands import (
     AbortGeneration,
     AssignPlan,
@@ -26,12 +28,15 @@ from raymega.control.commands import (
     StopWorkers,
     WriteStep,
 )
-from raymega.control.decision import Brain, Decision, Planned
+from raymega.control.decision import Brain, Decision
 from raymega.control.ending import end, give_up
 from raymega.control.events import CheckpointFailed, CheckpointPublished, ShardsSaved, StepCommitted, Tick
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
+from raymega.control.repairing import CannotMend, Mend, after, assignment_of, mend
+from raymega.control.seating import number_of, seated
 from raymega.control.states import (
     Checkpoint,
+    Leaver,
     Restoring,
     Saving,
     Seat,
@@ -42,7 +47,7 @@ from raymega.control.states import (
     WaitingForNodes,
 )
 from raymega.control.stepping import advance, note_saved, note_taken, publish_complete, record_of, with_checkpoint
-from raymega.errors import PlanError, RaymegaBug, WorkerLostError
+from raymega.errors import PlanError, WorkerLostError
 from raymega.plan.plan import Plan, WorkerId
 
 Running = Starting | Restoring | Training | Saving
@@ -60,26 +65,34 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """What broke a generation: workers that are lost with the cause, workers that left with the steps they have."""
+    """What broke a generation: workers that are lost with the cause, workers that left with what they said.
+
+    `heard`: the newest decision heard of. `silent_s`: since the last sign of life of the lost.
+    """
 
     reason: str
     lost: tuple[tuple[WorkerId, str], ...] = ()
-    left: tuple[tuple[WorkerId, int], ...] = ()
+    left: tuple[Leaver, ...] = ()
+    heard: Decided | None = None
+    silent_s: float = 0.0
 
 
 def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> Decision:
     """End the step for everyone, and find out who is there."""
     training = state.training if isinstance(state, Saving) else state
     held = training if isinstance(training, Training) else None
+    mending = training if isinstance(training, Restoring) and training.repair is not None else None
     settling = Settling(
         story=state.story,
         seats=state.seats,
         plan=training.plan,
-        held=held is not None,
+        held=held is not None or mending is not None,
         lost=sign.lost,
         left=sign.left,
         saves=held.saves if held is not None else (),
         since=now,
+        heard=mending.decided if mending is not None and sign.heard is None else sign.heard,
+        detect_s=sign.silent_s,
         until=now + settle_s(brain.rules, held.recent_step_s if held is not None else ()),
     )
     abort = AbortGeneration(generation=settling.story.generation, reason=sign.reason)
@@ -94,8 +107,8 @@ def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> De
 
 def settle(brain: Brain, state: Settling, now: float) -> Decision:
     """Recover once every worker of the plan is known to be lost or to have left; wait otherwise."""
-    known = {worker for worker, _ in state.lost} | {worker for worker, _ in state.left}
-    silent = [worker for worker in state.plan.workers if worker not in known]
+    known = {worker for worker, _ in state.lost} | {said.worker for said in state.left}
+    silent = [worker for worker in state.plan.living if worker not in known]
     if now >= state.until:
         cause = f"said nothing for {now - state.since:.1f} s after its generation broke"
         return recover(brain, replace(state, lost=(*state.lost, *((worker, cause) for worker in silent))), now)
@@ -138,7 +151,8 @@ def _publish(brain: Brain, state: Settling, commands: tuple[Command, ...], now: 
 
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
-    resume = ladder(brain.rules, state)
+    mended = mend(brain.rules, state)
+    resume = ladder(brain.rules, state, mended)
     if resume.step == brain.rules.steps:
         reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
         return end(state, exit_code=0, reason=reason, resumable=False)
@@ -157,6 +171,8 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         stuck = replace(state, story=replace(story, recoveries=state.story.recoveries))
         return _after(fence + back, give_up(stuck, exit_code=WorkerLostError.exit_code, reason=f"{cause}; {tries}"))
     waiting = WaitingForNodes(story=story, seats=alive, not_before=now + back_off_s(story.recoveries))
+    if isinstance(mended, Mend):
+        return _after(fence, _repair(state, mended, story, alive, now, cause=cause))
     if resume.keep_state:
         return _assign(waiting, state.plan, alive, now, resume=resume, reason=f"{cause}; {resume.reason}")
     if now < waiting.not_before:
@@ -165,14 +181,18 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
     return _after(fence + back, begin(brain, waiting, now, cause=f"{cause}; {resume.reason}"))
 
 
-def ladder(rules: Rules, state: Settling) -> Resume:
+def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend) -> Resume:
     """The rung that loses least. After the last step nothing is left to go on with: it is done again, and saved."""
-    story, left = state.story, dict(state.left)
-    agree = all(left.get(worker) == story.committed for worker in state.plan.workers)
+    story = state.story
+    if isinstance(mended, Mend):
+        return Resume(step=story.committed, checkpoint=None, keep_state=True, reason=mended.reason)
+    left = {said.worker: said.committed for said in state.left}
+    agree = all(left.get(worker) == story.committed for worker in state.plan.living)
     if state.held and agree and story.recoveries == 0 and story.committed < rules.steps:
         reason = f"every worker goes on from its own state of step {story.committed}"
         return Resume(step=story.committed, checkpoint=story.checkpoint, keep_state=True, reason=reason)
-    return from_checkpoint(story)
+    below = from_checkpoint(story)
+    return replace(below, reason=f"{below.reason} ({mended.reason})") if state.held else below
 
 
 def from_checkpoint(story: Story) -> Resume:
@@ -186,7 +206,7 @@ def from_checkpoint(story: Story) -> Resume:
 def begin(brain: Brain, state: WaitingForNodes, now: float, *, cause: str = "") -> Decision:
     """Plan the next generation on the devices that are there, and go on from the newest checkpoint."""
     try:
-        seats, planned = _seated(brain, state)
+        seats, planned = seated(brain, state)
     except PlanError as error:
         why = f"{cause}; {error.message}" if cause else error.message
         return give_up(state, exit_code=error.exit_code if _is_first(state.story) else RESUMABLE, reason=why)
@@ -194,6 +214,19 @@ def begin(brain: Brain, state: WaitingForNodes, now: float, *, cause: str = "") 
     staff = f"{kept} workers stay, {len(planned.plan.workers) - kept} are started"
     reason = "; ".join(part for part in (cause, staff, planned.reason) if part)
     return _assign(state, planned.plan, seats, now, resume=from_checkpoint(state.story), reason=reason)
+
+
+def _repair(
+    state: Settling, mended: Mend, story: Story, seats: tuple[Seat, ...], now: float, *, cause: str
+) -> Decision:
+    """Give the survivors their parts of the step that broke. They wait in mid-step, so it is done at once."""
+    story = replace(story, generation=story.generation + 1)
+    assign = assignment_of(mended, generation=story.generation)
+    return Decision(
+        state=after(state, mended, story=story, seats=seats, now=now),
+        commands=(assign, FeedFrom(step=assign.step)),
+        reason=f"{cause}; {mended.reason}",
+    )
 
 
 def _assign(
@@ -205,7 +238,7 @@ def _assign(
     story = replace(
         state.story,
         generation=state.story.generation + 1,
-        next_worker=max((_number(seat.worker) + 1 for seat in fresh), default=state.story.next_worker),
+        next_worker=max((number_of(seat.worker) + 1 for seat in fresh), default=state.story.next_worker),
     )
     kind = Starting if _is_first(state.story) else Restoring
     names = frozenset(seat.worker for seat in fresh)
@@ -219,47 +252,6 @@ def _assign(
     starts: tuple[Command, ...] = (StartWorkers(seats=fresh),) if fresh else ()
     after = kind(story=story, seats=seats, plan=plan, since=now, fresh=names)
     return Decision(state=after, commands=(*starts, assign, FeedFrom(step=resume.step)), reason=reason)
-
-
-def _seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Planned]:
-    """The seats of the next generation and its plan; nodes to be avoided only where it does not work without them.
-
-    Survivors without a place in the plan keep their seat, as spares; fresh seats are taken only for the plan.
-    """
-    story = state.story
-    for avoided in dict.fromkeys((story.avoided, frozenset[str]())):
-        free = _free_seats(state, avoided)
-        offered = (*state.seats, *free)
-        try:
-            if len(offered) < brain.rules.min_devices:
-                few = f"{len(offered)} devices are left, elastic.min_devices is {brain.rules.min_devices}"
-                raise PlanError(f"{few}. Bring back devices, or lower it")
-            planned = brain.plan_for(offered)
-        except PlanError:
-            if not avoided:
-                raise
-            continue
-        return (*state.seats, *(seat for seat in free if seat.worker in planned.plan.workers)), planned
-    raise RaymegaBug("the last try has no nodes to avoid")
-
-
-def _free_seats(state: WaitingForNodes, avoided: frozenset[str]) -> tuple[Seat, ...]:
-    taken = {(seat.node, seat.device) for seat in state.seats}
-    free = [
-        (node.node, device)
-        for node in state.story.nodes
-        if node.node not in avoided
-        for device in range(node.devices)
-        if (node.node, device) not in taken
-    ]
-    first = state.story.next_worker
-    return tuple(
-        Seat(worker=f"w{first + index}", node=node, device=device) for index, (node, device) in enumerate(free)
-    )
-
-
-def _number(worker: WorkerId) -> int:
-    return int(worker.removeprefix("w"))
 
 
 def _is_first(story: Story) -> bool:

@@ -12,7 +12,9 @@ A state is a frozen value; the arrows are the table in `control.transitions`. Wh
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+from raymega.control.arbitration import Decided
 from raymega.metrics import StepRecord
+from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan, WorkerId
 
 StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
@@ -90,6 +92,45 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leaver:
+    """A worker that left its generation alive, and what it said then: nothing of that generation decides in it.
+
+    Args:
+        committed: steps its state has seen; -1: it has no state that is whole.
+        decided_in: the generation that decided its state; 0: it is loaded, or of first values.
+        decided: its newest decision.
+        work: what it has done of the step after `committed`; None: nothing that could be gone on with.
+    """
+
+    worker: WorkerId
+    committed: int
+    decided_in: int = 0
+    decided: Decided | None = None
+    work: TeamReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairUnderway:
+    """A step that is finished from what was left of it. Times in seconds.
+
+    Args:
+        step: it, from 1.
+        missing: actions that are run to finish it.
+        recomputed: those of them that may have been done before.
+        detect_s: from the last sign of life of the dead to the first sign that something is wrong, at most.
+        since: when that sign came.
+        ready_at: when everyone had regrouped.
+    """
+
+    step: int
+    missing: int
+    recomputed: int
+    detect_s: float
+    since: float
+    ready_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingForNodes:
     """No workers are planned yet, or the next attempt waits for its back-off (`not_before`) to pass."""
 
@@ -111,13 +152,20 @@ class Starting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoring:
-    """A generation was lost; survivors and `fresh` workers build the next one and go on from `story.committed`."""
+    """A generation was lost; survivors and `fresh` workers build the next one and go on from `story.committed`.
+
+    Args:
+        repair: the step that is being finished; None: the state is loaded, or the step begins anew.
+        decided: the decision that some apply first, in a repair.
+    """
 
     story: Story
     seats: tuple[Seat, ...]
     plan: Plan
     since: float
     fresh: frozenset[WorkerId]
+    repair: RepairUnderway | None = None
+    decided: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +192,7 @@ class Training:
         saves: checkpoints that are being written.
         unwritten: the newest step's record, held back until its validation loss is known.
         validated: (steps, loss) of a validation that was heard of before the commit of its step.
+        repair: the next step is being finished from what was left of it.
     """
 
     story: Story
@@ -154,6 +203,7 @@ class Training:
     saves: tuple[SavesUnderway, ...] = ()
     unwritten: StepRecord | None = None
     validated: tuple[int, float] | None = None
+    repair: RepairUnderway | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +244,11 @@ class Settling:
     """The generation is broken: who is lost, and what have the others committed? Decided once all is known.
 
     Args:
-        held: every worker held the state of `story.committed` steps, or was past it, when the generation broke.
+        held: every worker held the state of `story.committed` steps, or was past it, or could reach it.
         lost: workers of the plan that are gone, with the cause.
-        left: workers that left the generation alive -> steps their state has seen.
+        left: workers that left the generation alive.
+        heard: the newest decision that was heard of.
+        detect_s: from the last sign of life of the dead to the first sign that something is wrong, at most.
         since: when the first sign came.
         until: when those who have said nothing count as lost.
     """
@@ -206,10 +258,12 @@ class Settling:
     plan: Plan
     held: bool
     lost: tuple[tuple[WorkerId, str], ...]
-    left: tuple[tuple[WorkerId, int], ...]
+    left: tuple[Leaver, ...]
     saves: tuple[SavesUnderway, ...]
     since: float
     until: float
+    heard: Decided | None = None
+    detect_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

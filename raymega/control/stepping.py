@@ -10,7 +10,7 @@ rank 0's report of k is heard of. What comes early is kept until then.
 
 from dataclasses import replace
 
-from raymega.control.commands import Command, Evaluate, Grant, PublishCheckpoint, WriteStep
+from raymega.control.commands import Command, Evaluate, Grant, PublishCheckpoint, WriteRepair, WriteStep
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, finish, give_up, is_overdue, is_saved, where_to_resume
 from raymega.control.events import (
@@ -23,7 +23,17 @@ from raymega.control.events import (
     Tick,
 )
 from raymega.control.policy import RECENT_STEPS, Rules, eval_steps, granted_until, save_steps
-from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
+from raymega.control.states import (
+    Checkpoint,
+    RepairUnderway,
+    SavesUnderway,
+    Saving,
+    State,
+    Stopping,
+    Story,
+    Training,
+    with_story,
+)
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan
@@ -68,15 +78,29 @@ def commit(rules: Rules, training: Training, event: StepCommitted, now: float) -
     waits = rules.is_evaluated(event.step) and early is None
     if not waits:
         commands.append(WriteStep(record=record))
+    if training.repair is not None:
+        commands.append(_repaired(training.repair, now))
     committed = replace(
         training,
         story=story,
+        repair=None,
         recent_step_s=(*training.recent_step_s, event.step_s)[-RECENT_STEPS:],
         unwritten=record if waits else None,
         validated=None if early is not None else training.validated,
         saves=note_taken(training.saves, step=event.step, tokens_total=story.tokens_total, now=now),
     )
     return committed, tuple(commands)
+
+
+def _repaired(repair: RepairUnderway, now: float) -> WriteRepair:
+    return WriteRepair(
+        step=repair.step,
+        missing=repair.missing,
+        recomputed=repair.recomputed,
+        detect_s=repair.detect_s,
+        regroup_s=repair.ready_at - repair.since,
+        repair_s=now - repair.ready_at,
+    )
 
 
 def advance(story: Story, event: StepCommitted) -> Story:
@@ -137,11 +161,11 @@ def publish_complete(
     commands: list[Command] = []
     noted: list[SavesUnderway] = []
     for save in saves:
-        ask = save.saved >= set(plan.workers) and save.tokens_total is not None and not save.publishing
+        ask = save.saved >= set(plan.living) and save.tokens_total is not None and not save.publishing
         if ask and save.tokens_total is not None:
             commands.append(
                 PublishCheckpoint(
-                    step=save.step, generation=generation, workers=plan.workers, tokens_total=save.tokens_total
+                    step=save.step, generation=generation, workers=plan.living, tokens_total=save.tokens_total
                 )
             )
         noted.append(replace(save, publishing=True) if ask else save)
@@ -185,7 +209,7 @@ def time_passes(brain: Brain, state: Training | Stopping | Saving, event: Tick, 
     training = state if isinstance(state, Training) else state.training
     for save in training.saves:
         if save.since is not None and now - save.since > brain.rules.save_timeout_s:
-            late = ", ".join(sorted(set(training.plan.workers) - save.saved)) or "the manifest"
+            late = ", ".join(sorted(set(training.plan.living) - save.saved)) or "the manifest"
             return _dropped(state, save.step, f"not complete after {now - save.since:.0f} s, waiting for {late}")
     if isinstance(state, Saving) and now - state.since > brain.rules.save_timeout_s:
         return _dropped(state, training.story.committed, f"not complete after {now - state.since:.0f} s")

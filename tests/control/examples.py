@@ -27,6 +27,7 @@ from raymega.control.states import (
     Checkpoint,
     Failed,
     Finished,
+    Leaver,
     Restoring,
     SavesUnderway,
     Saving,
@@ -52,6 +53,12 @@ STORY = Story(
 )
 FULL = SavesUnderway(step=9, since=99.0, tokens_total=7200, saved=frozenset({"w0", "w1", "w2"}))
 TRAINING = Training(story=STORY, seats=SEATS, plan=PLAN, granted=10, saves=(SavesUnderway(step=10),))
+
+
+def leavers(*workers: str, committed: int = 9) -> tuple[Leaver, ...]:
+    return tuple(Leaver(worker=worker, committed=committed) for worker in workers)
+
+
 DONE = replace(STORY, committed=20, furthest=20)
 LAST = SavesUnderway(step=20, since=99.0, tokens_total=7200, saved=frozenset({"w0", "w1", "w2"}))
 IN: dict[str, State] = {
@@ -60,7 +67,8 @@ IN: dict[str, State] = {
     "restoring": Restoring(story=STORY, seats=SEATS, plan=PLAN, since=99.0, fresh=frozenset({"w3"})),
     "training": TRAINING,
     "settling": Settling(
-        story=STORY, seats=SEATS, plan=PLAN, held=True, lost=(("w3", "SIGKILL"),), left=(("w0", 9), ("w1", 9)),
+        story=STORY, seats=SEATS, plan=PLAN, held=True, lost=(("w3", "SIGKILL"),),
+        left=leavers("w0", "w1"),
         saves=(FULL,), since=99.0, until=120.0,
     ),
     "stopping": Stopping(training=TRAINING, stop=Stop(by="terminate", reason="SIGTERM", by_t=150.0)),

@@ -6,11 +6,12 @@ is an event at a virtual time; what belonged to a generation or a step that brok
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
+from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import (
     AbortGeneration,
     AssignPlan,
@@ -42,7 +43,9 @@ from raymega.control.states import NodeDevices, Seat
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
+from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan, straight_routes
+from raymega.plan.repairs import stages_of
 
 LIMIT_T = 20_000.0
 RULES = Rules(
@@ -88,6 +91,8 @@ class FakeHands:
         break_once: steps at which the groups break although nobody dies.
         kill_after, break_after: the same at any time, whatever goes on: (seconds, rank), seconds.
         tell_at: what is told right with a step's commit.
+        work: workers say what they have done, so that a broken step can be repaired.
+        ahead: steps at whose death the others have decided already, but for the first and who dies.
         jitter: seeds by how much what different workers say overtakes each other; 0: not at all.
     """
 
@@ -104,6 +109,8 @@ class FakeHands:
     tell_at: dict[int, Event] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     save_fails: bool = False
+    work: bool = False
+    ahead: set[int] = field(default_factory=set)
     jitter: int = 0
 
     clock: float = 1000.0
@@ -116,6 +123,8 @@ class FakeHands:
     save_at: set[int] = field(default_factory=set)
     eval_at: set[int] = field(default_factory=set)
     running: bool = False
+    held: dict[str, Version] = field(default_factory=dict)
+    decided: Decided | None = None
     left: set[str] = field(default_factory=set)
     metrics: list[StepRecord] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
@@ -182,12 +191,31 @@ class FakeHands:
 
     def _assign(self, command: AssignPlan) -> None:
         assert command.generation > self.generation
-        fresh = any(worker not in self.left for worker in command.plan.workers)
+        fresh = any(worker not in self.left for worker in command.plan.living)
+        self._hold(command)
         self.generation, self.plan, self.running = command.generation, command.plan, True
         self.step = self.until = command.step
         self.save_at, self.left = set(), set()
         ready = WorkersReady(generation=self.generation)
         self._later(self.start_s if fresh else 0.1, self._in_generation(lambda: ready))
+
+    def _hold(self, command: AssignPlan) -> None:
+        """The state that the workers have: their own, one decision on, or loaded."""
+        if not command.keep_state:
+            self.decided = None
+            self.held = dict.fromkeys(command.plan.living, Version(step=command.step, generation=0))
+            return
+        for worker in command.plan.living:
+            if self.held[worker].step < command.step:
+                assert command.settle is not None, f"{worker} cannot reach step {command.step}"
+                self.held[worker] = command.settle.version
+        assert {self.held[worker].step for worker in command.plan.living} == {command.step}
+        assert not command.repair or set(command.repair) == set(command.plan.living)
+
+    def _decide(self, workers: Iterable[str]) -> None:
+        version = Version(step=self.step + 1, generation=self.generation)
+        self.decided = Decided(version=version, facts=bytes([version.step]))
+        self.held.update(dict.fromkeys(workers, version))
 
     def _go_on(self) -> None:
         if self.running and self.step < self.until:
@@ -200,14 +228,15 @@ class FakeHands:
         rank = self.kill_once.pop(step, None)
         rank = self.kill_at.get(step) if rank is None else rank
         if rank is not None:
-            return self.kill(self.plan.workers[rank % self.plan.mesh.size])
+            return self._die(self.plan.living[rank % len(self.plan.living)])
         if step in self.break_once:
             self.break_once.remove(step)
             self._leave("connection reset by peer")
             return None
+        self._decide(self.plan.living)
         self.step, self.running = step, True
         if step in self.save_at and not self.save_fails:
-            for worker in self.plan.workers:
+            for worker in self.plan.living:
                 saved = ShardsSaved(worker=worker, generation=self.generation, step=step)
                 self._later(
                     self.save_s + self._jitter(), lambda saved=saved: saved if saved.worker in self.seats else None
@@ -217,6 +246,22 @@ class FakeHands:
         if step in self.tell_at:
             self.tell(0.0, self.tell_at.pop(step))
         self._go_on()
+        return self._committed(step)
+
+    def _die(self, worker: str) -> Event | None:
+        """In mid-step, or right after others have decided it; the hands tell of a commit that anyone tells of."""
+        assert self.plan is not None
+        step = self.step + 1
+        if self.work and step in self.ahead:
+            self._decide([other for other in self.plan.living[1:] if other != worker])
+            if any(self.held[other].step == step for other in self.plan.living if other != worker):
+                self.kill(worker)
+                self.step = step
+                return self._committed(step)
+        self.kill(worker)
+        return None
+
+    def _committed(self, step: int) -> StepCommitted:
         return StepCommitted(
             generation=self.generation, step=step, loss=7.0 - 0.1 * step, grad_norm=1.0, lr=1e-3, tokens=800,
             skipped=step in self.skipped, step_s=self.step_s, t=self.clock, seconds={"compute": self.step_s * 0.9},
@@ -235,11 +280,22 @@ class FakeHands:
     def _leave(self, reason: str) -> None:
         self.running, generation, step = False, self.generation, self.step
         self._breaks += 1
-        for worker in self.plan.workers if self.plan is not None else ():
+        for worker in self.plan.living if self.plan is not None else ():
             if worker in self.seats and worker not in self.left:
                 self.left.add(worker)
-                event = GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
+                event = self._left(worker, generation=generation, reason=reason, step=step)
                 self._later(0.03 + self._jitter(), lambda event=event: event if event.worker in self.seats else None)
+
+    def _left(self, worker: str, *, generation: int, reason: str, step: int) -> GenerationLeft:
+        if not self.work:
+            return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
+        assert self.plan is not None
+        held, stage = self.held[worker], self.plan.coord_of(worker).stage
+        decided = self.decided if self.decided is not None and self.decided.version == held else None
+        return GenerationLeft(
+            worker=worker, generation=generation, reason=reason, committed=held.step, decided_in=held.generation,
+            decided=decided, work=TeamReport(stages=stages_of(self.plan, stage)),
+        )  # fmt: skip
 
     def _in_generation(self, happen: Callable[[], Event | None]) -> Callable[[], Event | None]:
         then = self._breaks, self.generation

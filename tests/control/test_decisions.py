@@ -7,7 +7,23 @@ import pytest
 from raymega.control.commands import AssignPlan, Evaluate, FeedFrom, Grant, Rewind, StartWorkers, StopWorkers, WriteStep
 from raymega.control.states import Checkpoint, Finished, Restoring, Saving, Seat, Settling
 from raymega.control.transitions import decide
-from tests.control.examples import CKPT, DONE, FULL, IN, LAST, NEWER, PLAN, STORY, TICK, TRAINING, G, left, lost, step
+from tests.control.examples import (
+    CKPT,
+    DONE,
+    FULL,
+    IN,
+    LAST,
+    NEWER,
+    PLAN,
+    STORY,
+    TICK,
+    TRAINING,
+    G,
+    leavers,
+    left,
+    lost,
+    step,
+)
 from tests.control.fake_hands import brain
 
 
@@ -37,7 +53,9 @@ def test_members_of_a_broken_generation_that_say_nothing_count_as_lost():
 
 def test_a_checkpoint_that_is_being_published_is_waited_for_before_going_back():
     publishing = replace(
-        IN["settling"], saves=(replace(FULL, publishing=True),), left=(("w0", 9), ("w1", 9), ("w2", 9))
+        IN["settling"],
+        saves=(replace(FULL, publishing=True),),
+        left=leavers("w0", "w1", "w2"),
     )
     assert decide(brain(), publishing, TICK, 100.0).state == publishing
     decision = decide(brain(), publishing, NEWER, 100.0)
@@ -95,14 +113,14 @@ def test_after_the_last_step_is_saved_a_loss_ends_the_run_with_0_and_without_its
 
 
 def test_a_break_after_the_last_step_goes_back_so_that_it_can_be_saved():
-    settling = replace(IN["settling"], story=DONE, lost=(), left=tuple((worker, 20) for worker in PLAN.workers[:3]))
+    settling = replace(IN["settling"], story=DONE, lost=(), left=leavers(*PLAN.workers[:3], committed=20))
     decision = decide(brain(), settling, left("w3", 20), 100.0)
     assert isinstance(decision.state, Restoring)
     assert decision.state.story.committed == 5
 
 
 def test_a_break_whose_last_manifest_is_published_meanwhile_ends_the_run_with_0():
-    left_all = tuple((worker, 20) for worker in PLAN.workers)
+    left_all = leavers(*PLAN.workers, committed=20)
     publishing = replace(IN["settling"], story=DONE, lost=(), left=left_all, saves=(replace(LAST, publishing=True),))
     decision = decide(brain(), publishing, replace(NEWER, step=20), 100.0)
     assert (type(decision.state), decision.state.exit_code) == (Finished, 0)

@@ -29,6 +29,8 @@ WORLDS = st.fixed_dictionaries(
         "break_after": st.lists(st.floats(0.0, 12.0), max_size=2),
         "skipped": st.sets(STEPS, max_size=5),
         "save_fails": st.booleans(),
+        "work": st.booleans(),
+        "ahead": st.sets(STEPS, max_size=10),
         "save_s": st.sampled_from([0.05, 0.4, 100.0]),
         "step_s": st.sampled_from([0.01, 0.1, 3.0]),
         "jitter": st.integers(0, 1000),

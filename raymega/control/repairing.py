@@ -1,0 +1,137 @@
+"""Can the step that broke be finished from what is left of it, and how?
+
+    every member of the generation has left (its promise) or is fenced
+        rule         up to which version is the state settled, and who still applies a decision
+        repair_plan  who does what is missing of the next step
+    no: somebody's state is void, no living team holds a stage, or too few workers would be left
+
+The ledger and the log of a promise are of the step after the state that its worker has. Who applies a decision only now
+has done nothing of the next step.
+"""
+
+from dataclasses import dataclass
+
+from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
+from raymega.control.commands import AssignPlan
+from raymega.control.policy import Rules
+from raymega.control.states import Leaver, RepairUnderway, Restoring, Seat, Settling, Story
+from raymega.errors import RaymegaBug
+from raymega.pipeline.missing import TeamReport
+from raymega.pipeline.repair import StagesLost
+from raymega.plan.plan import WorkerId
+from raymega.plan.repairs import PlanRepair, orders_of, repair_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """How the step is finished: everyone reaches the version of `ruling`, then does its part of `found`."""
+
+    ruling: Ruling
+    found: PlanRepair
+
+    @property
+    def reason(self) -> str:
+        return f"{self.ruling.reason}; {self.found.repair.reason}"
+
+    @property
+    def recomputed(self) -> int:
+        """Actions that may have been done before: of lost teams, of teams that start anew, for others' sake."""
+        repair = self.found.repair
+        again = {
+            action
+            for team, program in repair.programs.items()
+            for action in program
+            if team in repair.anew or (action.stage, action.microbatch) in repair.moved
+        }
+        return len(again | repair.forwards_only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannotMend:
+    """The step goes back to a rung below."""
+
+    reason: str
+
+
+def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
+    """Find out how to finish the step; everyone of the plan is lost or has left."""
+    story, left = state.story, {said.worker: said for said in state.left}
+    if not state.held:
+        return CannotMend(reason="not everyone held the state")
+    if story.committed >= rules.steps:
+        return CannotMend(reason="no step is left to finish")
+    if not state.lost and story.recoveries > 0:
+        return CannotMend(reason="it broke again and nobody is lost")
+    if any(said.work is None for said in left.values()):
+        return CannotMend(reason="not everyone has a state that is whole")
+    ruling = ruling_of(state)
+    if ruling.without_state:
+        return CannotMend(reason=f"{', '.join(ruling.without_state)} need their state from elsewhere")
+    if ruling.version.step != story.committed:
+        return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
+    found = repair_plan(state.plan, reports=_reports(left, ruling))
+    if isinstance(found, StagesLost):
+        return CannotMend(reason=found.reason)
+    if len(found.plan.living) < rules.min_devices:
+        few = f"{len(found.plan.living)} workers would be left, elastic.min_devices is {rules.min_devices}"
+        return CannotMend(reason=few)
+    return Mend(ruling=ruling, found=found)
+
+
+def ruling_of(state: Settling) -> Ruling:
+    """The ruling on a generation that everyone has left."""
+    generation, members = state.story.generation + 1, [said.worker for said in state.left]
+    answers = [_promise(said, generation=generation) for said in state.left]
+    ruled = rule(generation, members=members, answers=answers, fenced=(), heard=_heard(state))
+    if isinstance(ruled, Ruling):
+        return ruled
+    raise RaymegaBug("a generation that everyone has left can be ruled on")
+
+
+def assignment_of(mended: Mend, *, generation: int) -> AssignPlan:
+    """Everyone's part of the repair, in the next generation."""
+    ruling, found = mended.ruling, mended.found
+    return AssignPlan(
+        generation=generation,
+        plan=found.plan,
+        step=ruling.version.step,
+        checkpoint=None,
+        keep_state=True,
+        settle=ruling.decided,
+        repair=orders_of(found),
+        links=tuple(sorted(found.links)),
+    )
+
+
+def after(state: Settling, mended: Mend, *, story: Story, seats: tuple[Seat, ...], now: float) -> Restoring:
+    """The state in which the workers regroup for the repair."""
+    underway = RepairUnderway(
+        step=mended.ruling.version.step + 1,
+        recomputed=mended.recomputed,
+        missing=len(mended.found.repair.missing),
+        detect_s=state.detect_s,
+        since=state.since,
+    )
+    return Restoring(
+        story=story, seats=seats, plan=mended.found.plan, since=now, fresh=frozenset(),
+        decided=mended.ruling.decided, repair=underway,
+    )  # fmt: skip
+
+
+def _promise(said: Leaver, *, generation: int) -> Promise:
+    held = Version(step=said.committed, generation=said.decided_in) if said.committed >= 0 else None
+    return Promise(worker=said.worker, generation=generation, held=held, decided=said.decided)
+
+
+def _heard(state: Settling) -> Decided | None:
+    """The commit that was heard of last; of an older one everyone has decided the next since."""
+    heard = state.heard
+    return heard if heard is not None and heard.version.step == state.story.committed else None
+
+
+def _reports(left: dict[WorkerId, Leaver], ruling: Ruling) -> dict[WorkerId, TeamReport]:
+    reports = {worker: said.work for worker, said in left.items() if said.work is not None}
+    return {
+        worker: TeamReport(stages=report.stages) if worker in ruling.apply else report
+        for worker, report in reports.items()
+    }
