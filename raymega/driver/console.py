@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
-from raymega.control.commands import AssignPlan
+from raymega.control.commands import AssignPlan, WriteRepair
 from raymega.control.events import Evaluated, ShardsSaved, StepCommitted
 from raymega.control.loop import Turn
 from raymega.driver.progress import Facts, Memory, Progress, records_of
@@ -78,8 +78,8 @@ class LineConsole:
         self._progress, self._t = self._progress.after(turn), turn.t
         if type(turn.before) is not type(turn.decision.state):
             self._state_t = turn.t
-        if turn.decision.reason and not isinstance(turn.event, QUIET):
-            self.note(turn.decision.reason)
+        for text in notes_of(turn):
+            self.note(text)
         if any(isinstance(command, AssignPlan) for command in turn.decision.commands):
             self._say(plan_text(self._progress, facts=self._facts, is_first=is_first))
         shown = [record for record in records_of(turn) if is_shown(record, facts=self._facts)]
@@ -106,6 +106,21 @@ class LineConsole:
             self._out.write(line.replace("\r", " ") + "\n")
             self._said_t = self._t
         self._out.flush()
+
+
+def notes_of(turn: Turn) -> Iterator[str]:
+    """What the driver says of a turn."""
+    if turn.decision.reason and not isinstance(turn.event, QUIET):
+        yield turn.decision.reason
+    for command in turn.decision.commands:
+        if isinstance(command, WriteRepair):
+            yield repair_text(command)
+
+
+def repair_text(repair: WriteRepair) -> str:
+    """How long a step that broke was held up."""
+    again = f"{repair.missing} actions were left to do, {repair.recomputed} of them perhaps a second time"
+    return f"step {repair.step} is repaired {repair.actual_s:.2f} s after the loss; {again}"
 
 
 def where(progress: Progress) -> str:

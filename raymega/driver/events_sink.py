@@ -2,6 +2,7 @@
 
     {"t": .., "seq": 7, "generation": 1000001, "step": 13, "event": "WorkerLost", "state": "Settling",
      "commands": ["AbortGeneration"], "reason": "w2 is lost: ..", "worker": "w2", "node": "n1", ..}
+    {.., "event": "StepRepaired", "step": 13, "recomputed": 4, "detect_s": .., "regroup_s": .., "repair_s": .., ..}
     {.., "event": "RunEnded", "exit_code": 0, "steps_lost": 0}
 
 Steps are not in it (they are in `metrics.jsonl`), nor the parts of a checkpoint. `seq` grows over all controllers.
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raymega.control.codec import plain
-from raymega.control.commands import Finish
+from raymega.control.commands import Finish, WriteRepair
 from raymega.control.events import ShardsSaved, StepCommitted
 from raymega.control.loop import Turn
 from raymega.driver.json_lines import LineWriter, read_lines
@@ -29,9 +30,12 @@ class EventsSink:
         if turn.decision.reason and not (quiet and type(turn.decision.state) is type(turn.before)):
             self._add(turn, type(turn.event).__name__, _facts(turn))
         for command in turn.decision.commands:
-            if isinstance(command, Finish):
-                self._add(turn, "RunEnded", {"exit_code": command.exit_code, "steps_lost": command.steps_lost})
-                self._lines.sync()
+            match command:
+                case WriteRepair():
+                    self._add(turn, "StepRepaired", {**plain(command), "actual_s": command.actual_s})
+                case Finish():
+                    self._add(turn, "RunEnded", {"exit_code": command.exit_code, "steps_lost": command.steps_lost})
+                    self._lines.sync()
 
     def close(self) -> None:
         self._lines.close()

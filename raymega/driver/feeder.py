@@ -228,7 +228,7 @@ def receivers(plan: Plan, *, rows: int) -> dict[WorkerId, tuple[int, ...]]:
     for stage in {0, plan.mesh.pp - 1}:
         for replica in range(plan.mesh.dp):
             microbatches = tuple(m for m in plan.microbatches_of(replica=replica, stage=stage) if m in there)
-            for rank in plan.mesh.team(replica=replica, stage=stage):
+            for rank in plan.team(replica, stage):
                 needs[plan.workers[rank]] = microbatches
     return {worker: microbatches for worker, microbatches in needs.items() if microbatches}
 

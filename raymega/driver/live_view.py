@@ -18,12 +18,12 @@ from rich.text import Text
 from raymega.control.commands import AssignPlan
 from raymega.control.loop import Turn
 from raymega.driver.console import (
-    QUIET,
     Console,
     LineConsole,
     Repeats,
     is_shown,
     line_of,
+    notes_of,
     plan_text,
     state_name,
 )
@@ -58,8 +58,8 @@ class LiveConsole:
     def saw(self, turn: Turn) -> None:
         is_first = self._progress.plan is None
         self._progress = self._progress.after(turn)
-        if turn.decision.reason and not isinstance(turn.event, QUIET):
-            self.note(turn.decision.reason)
+        for text in notes_of(turn):
+            self.note(text)
         if any(isinstance(command, AssignPlan) for command in turn.decision.commands):
             for text in plan_text(self._progress, facts=self._facts, is_first=is_first):
                 self._print(text, style="bold" if is_first else "")

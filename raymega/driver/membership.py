@@ -10,12 +10,12 @@ Orders of an older generation are dropped here already; workers refuse them too.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
+from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AssignPlan, Evaluate, Grant
-from raymega.control.events import StepCommitted
 from raymega.control.states import Checkpoint
 from raymega.driver.feeder import Feeder, Sources
 from raymega.driver.publishing import SKIPPED
@@ -23,16 +23,21 @@ from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.threads import Failed
 from raymega.driver.worker_group import WorkerGroup
 from raymega.plan.plan import Plan, WorkerId
-from raymega.worker.interface import Assignment, Ready
+from raymega.worker.interface import Assignment, Ready, StepReport
 
 
 @dataclass(slots=True, kw_only=True)
 class _Generation:
-    """What is known of the newest membership."""
+    """What is known of the newest membership.
+
+    `committed`: the newest step that was heard of. `heard`: the decision that led to it.
+    """
 
     number: int
     plan: Plan
     skipped_before: int
+    committed: int
+    heard: Decided | None = None
     skipped: list[int] = field(default_factory=list)
     ready: set[WorkerId] = field(default_factory=set)
 
@@ -67,9 +72,16 @@ class Membership:
     def assign(self, command: AssignPlan) -> None:
         """Give every worker of the plan its place."""
         self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
-        skipped = _skipped_in(command.checkpoint)
+        before = self._current if command.keep_state else None
         with self._lock:
-            self._current = _Generation(number=command.generation, plan=command.plan, skipped_before=skipped)
+            self._current = current = _Generation(
+                number=command.generation,
+                plan=command.plan,
+                skipped_before=_skipped_in(command.checkpoint) if before is None else before.skipped_before,
+                skipped=[] if before is None else list(before.skipped),
+                committed=command.step,
+                heard=None if before is None else before.heard,
+            )
         assignment = Assignment(
             generation=command.generation,
             plan=command.plan,
@@ -78,9 +90,12 @@ class Membership:
             checkpoint=command.checkpoint.uri if command.checkpoint is not None else None,
             keep_state=command.keep_state,
             eval_batches=self._eval_batches,
-            skipped=skipped,
+            skipped=current.skipped_before,
+            settle=command.settle.facts if command.settle is not None else None,
+            links=command.links,
         )
-        self._tell_all(command.generation, "start", assignment)
+        for worker in command.plan.living:
+            self._workers.send(worker, "start", replace(assignment, repair=command.repair.get(worker)))
 
     def abort(self, generation: int) -> None:
         """Wake every worker out of `generation`."""
@@ -107,17 +122,26 @@ class Membership:
             if current is None or current.number != report.generation:
                 return False
             current.ready.add(worker)
-            return current.ready == set(current.plan.workers)
+            return current.ready == set(current.plan.living)
 
-    def committed(self, event: StepCommitted) -> None:
-        """Note a committed step: its batch is not needed any more."""
+    def is_news(self, report: StepReport) -> bool:
+        """Note a committed step, whose batch is not needed any more; False if another has told of it before."""
         with self._lock:
             current = self._current
-            if current is None or current.number != event.generation:
-                return
-            if event.skipped:
-                current.skipped.append(event.step)
-        self._feeder.committed(event.step)
+            if current is None or current.number != report.generation or report.step <= current.committed:
+                return False
+            current.committed = report.step
+            version = Version(step=report.step, generation=report.generation)
+            current.heard = Decided(version=version, facts=report.facts)
+            if report.skipped:
+                current.skipped.append(report.step)
+        self._feeder.committed(report.step)
+        return True
+
+    @property
+    def heard(self) -> Decided | None:
+        """The newest commit that was heard of, of the state in force."""
+        return self._current.heard if self._current is not None else None
 
     def skipped(self, *, generation: int, step: int) -> int | None:
         """Skipped steps among the first `step`; None once a newer generation was assigned."""
@@ -133,7 +157,7 @@ class Membership:
     def _tell_all(self, generation: int, order: str, *arguments: object) -> None:
         current = self._current
         if current is not None and current.number == generation:
-            for worker in current.plan.workers:
+            for worker in current.plan.living:
                 self._workers.send(worker, order, *arguments)
 
     def _send_batches(self, worker: WorkerId, generation: int, batches: tuple[object, ...]) -> None:

@@ -91,7 +91,7 @@ class Progress:
 
     def gauges(self, record: StepRecord, *, facts: Facts, memory: Memory) -> Gauges:
         """What is shown beside a step that has just been recorded."""
-        devices = self.plan.mesh.size if self.plan is not None else 1
+        devices = len(self.plan.living) if self.plan is not None else 1
         return Gauges(
             flops_per_s=flops_per_s(
                 tokens_per_s=record.tokens_per_s, flops_per_token=facts.flops_per_token, devices=devices

@@ -25,7 +25,6 @@ from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
     Event,
-    StepCommitted,
     WorkerLost,
     WorkersReady,
 )
@@ -42,7 +41,16 @@ from raymega.driver.worker_group import Hiring, WorkerGroup
 from raymega.errors import StateError
 from raymega.layout.checkpoint_layout import directory_of
 from raymega.plan.plan import WorkerId
-from raymega.worker.interface import Pulse, Ready, Report, ShardsSaved, StepTrace, WorkerSettings
+from raymega.worker.interface import (
+    GenerationBroken,
+    Pulse,
+    Ready,
+    Report,
+    ShardsSaved,
+    StepReport,
+    StepTrace,
+    WorkerSettings,
+)
 
 CONTROLLER = "controller"  # stands for this process where an event names a worker
 
@@ -132,7 +140,7 @@ class RayRuntime:
                 self._do(self._orders, lambda: self._membership.evaluate(command))
             case ask.PublishCheckpoint():
                 self._do(self._clerk, lambda: self._publish(command))
-            case ask.WriteStep() | ask.Rewind() | ask.Finish():
+            case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.Finish():
                 pass  # the sinks' part; after the end the loop returns, and `close` follows
 
     def close(self) -> None:
@@ -195,16 +203,19 @@ class RayRuntime:
                 return
             case ShardsSaved():
                 self._publisher.saved(worker, report)
-        event = event_of(worker, report)
-        if isinstance(event, StepCommitted):
-            self._membership.committed(event)
-        self.tell(event)
+            case StepReport() if not self._membership.is_news(report):
+                return
+            case GenerationBroken():
+                for commit in report.commits:  # who should have told of them may be gone
+                    self._take(worker, commit)
+        self.tell(event_of(worker, report))
 
     def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
         self._memory.pop(worker, None)
         node = self._workers.node_of(worker)
         gone = node not in self._watch.alive
-        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=gone))
+        heard = self._membership.heard
+        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=gone, heard=heard))
         self._do(self._undertaker, lambda: self._workers.kill((worker,)))
 
     def _broke(self, worker: WorkerId, error: BaseException) -> None:

@@ -29,14 +29,15 @@ def banner(progress: Progress, *, facts: Facts) -> str:
 def plan_lines(plan: Plan, progress: Progress) -> Iterator[str]:
     """The plan, one line a stage: its layers, and who holds it in each replica."""
     batch = f"{plan.num_microbatches} micro-batches of {plan.microbatch_size} samples"
-    yield f"plan {plan.mesh}, {plan.mesh.size} workers, schedule {plan.schedule}, {batch}"
+    yield f"plan {plan.mesh}, {len(plan.living)} workers, schedule {plan.schedule}, {batch}"
     node = {seat.worker: seat.node[:NODE_LETTERS] for seat in progress.seats}
     for stage in range(plan.mesh.pp):
         held = [plan.layers[virtual] for virtual in range(stage, len(plan.layers), plan.mesh.pp)]
         layers = ", ".join(f"{first}-{end - 1}" if end > first else "none" for first, end in held)
-        teams = [plan.mesh.team(replica=replica, stage=stage) for replica in range(plan.mesh.dp)]
-        workers = [plan.workers[rank] for team in teams for rank in team]
-        yield f"  stage {stage}   layers {layers}   " + "   ".join(f"{w} on {node.get(w, '-')}" for w in workers)
+        teams = [plan.team(replica, stage) for replica in range(plan.mesh.dp)]
+        held_by = [f"{w} on {node.get(w, '-')}" for team in teams for w in (plan.workers[rank] for rank in team)]
+        lost = [f"lost: replica {replica}" for replica, at in sorted(plan.lost) if at == stage]
+        yield f"  stage {stage}   layers {layers}   " + "   ".join([*held_by, *lost])
 
 
 def summary(progress: Progress, *, facts: Facts) -> str:

@@ -26,7 +26,7 @@ class Traces:
         key = (report.generation, report.step)
         rows = self._rows.setdefault(key, {})
         rows[worker] = report.rows
-        if set(rows) >= set(plan.workers):
+        if set(rows) >= set(plan.living):
             del self._rows[key]
             self.later(lambda: self._write(rows, step=report.step, plan=plan))
 

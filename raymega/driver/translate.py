@@ -2,6 +2,7 @@
 
 import traceback
 
+from raymega.control.arbitration import Decided, Version
 from raymega.control.events import (
     Evaluated,
     Event,
@@ -34,11 +35,24 @@ def event_of(worker: WorkerId, report: Told) -> Event:
         case told.SaveFailed():
             return SaveFailed(worker=worker, generation=report.generation, step=report.step, reason=report.reason)
         case told.GenerationBroken():
-            return GenerationLeft(
-                worker=worker, generation=report.generation, reason=report.reason, committed=report.committed
-            )
+            return _left(worker, report)
         case told.WorkerFailed():
             return failed(worker, report.error, generation=report.generation, trace=report.traceback)
+
+
+def _left(worker: WorkerId, report: told.GenerationBroken) -> GenerationLeft:
+    decided = report.decided
+    return GenerationLeft(
+        worker=worker,
+        generation=report.generation,
+        reason=report.reason,
+        committed=report.committed,
+        decided_in=report.decided_in,
+        decided=None
+        if decided is None
+        else Decided(version=Version(step=decided.step, generation=decided.generation), facts=decided.facts),
+        work=report.work,
+    )
 
 
 def _committed(report: told.StepReport) -> StepCommitted:

@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -71,6 +72,14 @@ class Client:
     def said(self) -> str:
         return self.output.read_text()[-4000:]
 
+    def worker(self, name: str) -> psutil.Process:
+        """The process of a worker: it is the one that writes its log."""
+        log = str(self.run_dir.path / "logs" / f"worker-{name}.log")
+        return next(p for p in psutil.process_iter() if _is_marked(p, f"{MARK}={self.mark}") and _writes_to(p, log))
+
+    def records(self) -> list[dict[str, Any]]:
+        return list(read_lines(self.run_dir.metrics))
+
     def offspring(self) -> list[str]:
         """Every process that this client has started, directly or not, and that lives."""
         return [f"{p.pid} {p.name()}" for p in psutil.process_iter() if _is_marked(p, f"{MARK}={self.mark}")]
@@ -86,6 +95,13 @@ class Client:
         lock = [str(self.run_dir.lock)] if self.run_dir.lock.exists() else []
         files = {*self.temp.iterdir(), *Path("/dev/shm").iterdir()} - self.shared_memory
         return [*self.offspring(), *map(str, files), *lock]
+
+
+def _writes_to(process: psutil.Process, file: str) -> bool:
+    try:
+        return Path(f"/proc/{process.pid}/fd/1").readlink() == Path(file)
+    except OSError:
+        return False
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
