@@ -143,6 +143,12 @@ class WriteRepair:
         """From the last sign of life of the dead to the commit."""
         return self.detect_s + self.regroup_s + self.repair_s
 
+    @property
+    def reason(self) -> str:
+        """The sentence for people."""
+        again = f"{self.missing} actions were left to do, {self.recomputed} of them perhaps a second time"
+        return f"step {self.step} is repaired {self.actual_s:.2f} s after the last sign of life of the lost; {again}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:

@@ -114,13 +114,7 @@ def notes_of(turn: Turn) -> Iterator[str]:
         yield turn.decision.reason
     for command in turn.decision.commands:
         if isinstance(command, WriteRepair):
-            yield repair_text(command)
-
-
-def repair_text(repair: WriteRepair) -> str:
-    """How long a step that broke was held up."""
-    again = f"{repair.missing} actions were left to do, {repair.recomputed} of them perhaps a second time"
-    return f"step {repair.step} is repaired {repair.actual_s:.2f} s after the loss; {again}"
+            yield command.reason
 
 
 def where(progress: Progress) -> str:

@@ -17,6 +17,8 @@ from raymega.control.events import ShardsSaved, StepCommitted
 from raymega.control.loop import Turn
 from raymega.driver.json_lines import LineWriter, read_lines
 
+PROMISES = ("decided", "heard", "work")  # what a ruling is made on; it is in the journal
+
 
 class EventsSink:
     """A watcher of the loop."""
@@ -32,7 +34,9 @@ class EventsSink:
         for command in turn.decision.commands:
             match command:
                 case WriteRepair():
-                    self._add(turn, "StepRepaired", {**plain(command), "actual_s": command.actual_s})
+                    self._add(
+                        turn, "StepRepaired", {**plain(command), "actual_s": command.actual_s, "reason": command.reason}
+                    )
                 case Finish():
                     self._add(turn, "RunEnded", {"exit_code": command.exit_code, "steps_lost": command.steps_lost})
                     self._lines.sync()
@@ -60,7 +64,7 @@ class EventsSink:
 
 def _facts(turn: Turn) -> dict[str, Any]:
     """The event's own fields; its step and generation are the line's, its own reason is what it was told."""
-    own = dict(plain(turn.event))
+    own = {key: value for key, value in plain(turn.event).items() if key not in PROMISES}
     if "reason" in own:
         own["told"] = own.pop("reason")
     return own

@@ -124,3 +124,10 @@ def test_a_terminal_gets_a_live_view_and_a_file_gets_lines():
 )
 def test_the_curve_of_the_loss(losses, drawn):
     assert curve(losses) == drawn
+
+
+def test_a_repair_is_told_and_the_plan_names_who_is_lost():
+    text = lines_of(turns_of(work=True, kill_once={13: 2}))
+    assert any("driver: step 13 is repaired" in line for line in text)
+    assert "  stage 0   layers 0-1   w0 on n0   lost: replica 1" in text
+    assert any("20 of 20 committed, 0 lost, 1 recoveries" in line for line in text)

@@ -1,6 +1,7 @@
 """Batches go to the workers that need them, ahead of time, and again to those of a later plan."""
 
 import queue
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,3 +134,8 @@ def test_data_that_cannot_be_read_is_told():
     feeder = Feeder(broken, send=lambda *_: None, failed=errors.put)
     assert "row 7" in str(errors.get(timeout=LIMIT_S))
     feeder.close()
+
+
+def test_what_a_lost_team_computed_goes_to_those_whom_the_routes_name():
+    lost = replace(plan_of(dp=2, pp=2), routes=((0, 0), (1, 0), (0, 0), (1, 0)), lost=frozenset({(1, 1)}))
+    assert receivers(lost, rows=8) == {"w0": (0, 2), "w1": (0, 1, 2, 3), "w2": (1, 3)}

@@ -112,3 +112,17 @@ def test_lines_are_json_for_everybody(tmp_path):
         "a": None,
         "b": [None, {"c": None}],
     }
+
+
+def test_a_repaired_step_is_an_event_with_its_times_and_without_what_the_ruling_was_made_on(tmp_path):
+    sink = EventsSink(tmp_path / "events.jsonl")
+    played(sink, work=True, kill_once={13: 2})
+    sink.close()
+    told = lines(tmp_path / "events.jsonl")
+    repaired = next(line for line in told if line["event"] == "StepRepaired")
+    assert (repaired["step"], repaired["missing"], repaired["recomputed"]) == (13, 16, 4)
+    parts = [repaired[key] for key in ("detect_s", "regroup_s", "repair_s")]
+    assert repaired["actual_s"] == pytest.approx(sum(parts))
+    assert repaired["regroup_s"] > 0
+    assert told[-1]["steps_lost"] == 0
+    assert not any({"work", "decided", "heard"} & set(line) for line in told)

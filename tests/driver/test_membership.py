@@ -1,0 +1,115 @@
+"""What the hands tell the workers of a generation, and what they take for news."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from raymega.control.arbitration import Decided, Version
+from raymega.control.commands import AssignPlan
+from raymega.driver.membership import Membership
+from raymega.driver.translate import event_of
+from raymega.pipeline.actions import parse_program
+from raymega.pipeline.missing import TeamReport
+from raymega.plan.plan import Plan
+from raymega.plan.repairs import PlanRepair, orders_of, repair_plan, stages_of
+from raymega.worker.interface import Assignment, Decision, GenerationBroken, Ready, StepReport
+from tests.driver.test_feeder import Mail, plan_of
+
+FACTS = Decided(version=Version(step=7, generation=1), facts=b"\x01\x02")
+
+
+class Post:
+    """Takes the orders to the workers."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str, tuple[object, ...]]] = []
+
+    def send(self, worker: str, order: str, *arguments: object) -> None:
+        self.sent.append((worker, order, arguments))
+
+    def assignments(self) -> dict[str, Assignment]:
+        return {worker: arguments[0] for worker, order, arguments in self.sent if order == "start"}
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post()
+
+
+@pytest.fixture
+def membership(post: Post) -> Iterator[Membership]:
+    mail = Mail()
+    mail.feeder.close()
+    made = Membership(
+        post, make_sources=mail.sources, rendezvous=SimpleNamespace(address=("127.0.0.1", 1)), eval_batches=0,
+        failed=mail.errors.put,
+    )  # fmt: skip
+    yield made
+    made.close()
+
+
+def report(step: int, *, generation: int = 1, skipped: bool = False) -> StepReport:
+    return StepReport(
+        step=step, generation=generation, loss=1.0, grad_norm=1.0, lr=1e-3, tokens=64, skipped=skipped, step_s=0.1,
+        t=0.0, facts=b"\x01\x02",
+    )  # fmt: skip
+
+
+def repaired(plan: Plan) -> PlanRepair:
+    """The rest of a step whose worker w3 is gone."""
+    found = repair_plan(plan, reports={w: TeamReport(stages=stages_of(plan, plan.coord_of(w).stage)) for w in W[:3]})
+    assert isinstance(found, PlanRepair)
+    return found
+
+
+W = ("w0", "w1", "w2", "w3")
+PLAN = plan_of(dp=2, pp=2)
+FIRST = AssignPlan(generation=1, plan=PLAN, step=5, checkpoint=None)
+FOUND = repaired(PLAN)
+REPAIR = AssignPlan(
+    generation=2, plan=FOUND.plan, step=7, checkpoint=None, keep_state=True, settle=FACTS, repair=orders_of(FOUND),
+    links=tuple(sorted(FOUND.links)),
+)  # fmt: skip
+
+
+def test_each_living_worker_gets_its_own_part_of_a_repair(post, membership):
+    membership.assign(FIRST)
+    post.sent.clear()
+    membership.assign(REPAIR)
+    told = post.assignments()
+    assert set(told) == {"w0", "w1", "w2"}
+    assert {worker: one.repair for worker, one in told.items()} == dict(REPAIR.repair)
+    assert {(one.settle, one.keep_state, one.links) for one in told.values()} == {(b"\x01\x02", True, REPAIR.links)}
+
+
+def test_a_generation_is_ready_without_those_that_are_lost(membership):
+    membership.assign(FIRST)
+    membership.assign(REPAIR)
+    ready = Ready(generation=2, committed=7, seconds={})
+    assert [membership.is_complete_with(worker, ready) for worker in W[:3]] == [False, False, True]
+
+
+def test_a_commit_is_told_once_whoever_tells_of_it(membership):
+    membership.assign(FIRST)
+    assert [membership.is_news(report(step)) for step in (6, 7, 6, 7)] == [True, True, False, False]
+    assert membership.heard == FACTS
+    assert not membership.is_news(report(8, generation=3))
+
+
+def test_skipped_steps_and_the_newest_decision_outlive_a_repair_but_not_a_return_to_a_checkpoint(membership):
+    membership.assign(FIRST)
+    membership.is_news(report(6, skipped=True))
+    membership.is_news(report(7))
+    membership.assign(REPAIR)
+    assert (membership.skipped(generation=2, step=7), membership.heard) == (1, FACTS)
+    membership.assign(AssignPlan(generation=3, plan=PLAN, step=0, checkpoint=None))
+    assert (membership.skipped(generation=3, step=0), membership.heard) == (0, None)
+
+
+def test_a_promise_reaches_the_brain_whole():
+    work = TeamReport(stages=(0,), done=frozenset(parse_program("0F0 0B0")))
+    decided = Decision(step=7, generation=1, facts=b"\x01\x02")
+    left = GenerationBroken(generation=1, reason="r", committed=7, decided_in=1, decided=decided, work=work)
+    event = event_of("w1", left)
+    assert (event.committed, event.decided_in, event.decided, event.work) == (7, 1, FACTS, work)
