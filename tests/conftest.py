@@ -5,6 +5,7 @@ A test is `pure` by where it lies: everything up to `control`, and `sim`, needs 
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def room(item: pytest.Item) -> str:
     """The folder under tests/ that holds `item`; `house` for files beside this one."""
     parts = item.path.relative_to(TESTS).parts
     return parts[0] if len(parts) > 1 else "house"
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    """One Ray for all tests of the session that need one: a local one, or that of RAY_ADDRESS."""
+    from raymega.driver.ray_session import ray_session  # loads ray, which the pure layer must not
+
+    with ray_session(cpus=6):
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 import xxhash
 
 from raymega.checkpoint.faults import Needs
-from raymega.checkpoint.find import Found, at_step, newest_complete
+from raymega.checkpoint.find import Found, at_step, newest_complete, read_manifest
 from raymega.checkpoint.preflight import judge, probe
 from raymega.checkpoint.publish import set_aside
 from raymega.checkpoint.store import open_store
 from raymega.config.load import check, to_yaml
 from raymega.config.resolve import resolve
-from raymega.config.schema import Config
+from raymega.config.schema import Blend, Config
 from raymega.control.states import Checkpoint
 from raymega.data.builtin import BUILTIN_CORPORA
 from raymega.data.open_data import OpenData, open_data
@@ -34,6 +34,7 @@ from raymega.errors import ConfigError, DataError
 from raymega.model_shape import checkpoint_bytes, parameter_count
 
 IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for the entrypoint of a submitted job
+TOKENIZERS = ("byte", *BUILTIN_TOKENIZERS)
 Resume = int | str  # a step, "auto" or "none"
 
 
@@ -68,7 +69,8 @@ def resolved(config: Config) -> tuple[Config, RunDirectory]:
     Raises: ConfigError, DataError.
     """
     refuse_relative_in_job(config)
-    runs = Path(config.run.dir).absolute()
+    config = with_absolute_paths(config)
+    runs = Path(config.run.dir)
     name = config.run.name or draw_name(runs, dice=random.SystemRandom())
     run_dir = RunDirectory(path=runs / name)
     seed = run_dir.read_config().run.seed if run_dir.is_begun() else random.SystemRandom().randrange(2**31)
@@ -92,6 +94,8 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         eval_batches = fetch.order.num_batches
     checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
     found = _found(config, checkpoint_dir, resume=resume)
+    if found is None and config.run.init_from is not None:
+        read_manifest(open_store(config.run.init_from))
     room = judge(
         probe(open_store(checkpoint_dir)),
         checkpoint_bytes=checkpoint_bytes(
@@ -112,6 +116,36 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
     )
 
 
+def with_absolute_paths(config: Config) -> Config:
+    """The config with its paths as every process finds them, wherever it runs; names and URIs stay."""
+    data, run, checkpoint = config.data, config.run, config.checkpoint
+    if isinstance(data.train, str):
+        train: str | tuple[Blend, ...] = _absolute(data.train)
+    else:
+        train = tuple(part.model_copy(update={"path": _absolute(part.path)}) for part in data.train)
+    return config.model_copy(
+        update={
+            "run": run.model_copy(update={"dir": _absolute(run.dir), "init_from": _absolute_or_none(run.init_from)}),
+            "data": data.model_copy(
+                update={
+                    "train": train,
+                    "valid": _absolute_or_none(data.valid),
+                    "tokenizer": _absolute(data.tokenizer, named=TOKENIZERS),
+                }
+            ),
+            "checkpoint": checkpoint.model_copy(update={"path": _absolute_or_none(checkpoint.path)}),
+        }
+    )
+
+
+def _absolute_or_none(place: str | None) -> str | None:
+    return None if place is None else _absolute(place)
+
+
+def _absolute(place: str, *, named: tuple[str, ...] = BUILTIN_CORPORA) -> str:
+    return place if place in named or "://" in place else str(Path(place).expanduser().absolute())
+
+
 def refuse_relative_in_job(config: Config) -> None:
     """Under a job the working directory is a copy of Ray's, which goes with the job. Raises: ConfigError, DataError."""
     if IN_A_JOB not in os.environ:
@@ -124,7 +158,7 @@ def refuse_relative_in_job(config: Config) -> None:
         )
     sources = (config.data.train,) if isinstance(config.data.train, str) else [part.path for part in config.data.train]
     named = {"data.train": sources, "data.valid": (config.data.valid,), "data.tokenizer": (config.data.tokenizer,)}
-    known = {*BUILTIN_CORPORA, *BUILTIN_TOKENIZERS, "byte", None}
+    known = {*BUILTIN_CORPORA, *TOKENIZERS, None}
     for key, places in named.items():
         for place in places:
             if place not in known and "://" not in str(place) and not Path(str(place)).is_absolute():

@@ -1,7 +1,7 @@
 """What a worker is told and what it tells: plain values that cross actors. No torch, no ray in here.
 
 The controller hands a worker its plan once, batches and leave to run ahead of time, and reads reports afterwards.
-No call of a step waits for the controller (DESIGN.md section 4).
+No call of a step waits for the controller.
 """
 
 from dataclasses import dataclass, field

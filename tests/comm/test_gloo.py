@@ -43,13 +43,13 @@ def one_generation(number: int) -> None:
     store.close()
 
 
-def test_fifty_rebuilds_leave_no_thread_file_or_socket() -> None:
+def test_twenty_rebuilds_leave_no_thread_file_or_socket() -> None:
     one_generation(0)
     gc.collect()
     gc.disable()
     try:
         before = num_threads(), num_files()
-        for number in range(50):
+        for number in range(20):
             one_generation(number)
         eventually(lambda: (num_threads(), num_files()) == before)
     finally:

@@ -1,5 +1,6 @@
 """Shards: exact ids back at the right width, read in place, rows by their global number."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,10 @@ def test_a_shard_of_another_length_or_type_is_refused_with_column_and_type(tmp_p
         writer.write_table(table)
     with pytest.raises(DataError, match="column ids has type double"):
         open_shard(tmp_path / "f.arrow", seq_len=2)
+
+
+def test_a_row_with_an_id_that_no_vocabulary_has_is_named_when_it_is_fetched(tmp_path: Path) -> None:
+    split = replace(split_of(numbered_rows(tmp_path, num_rows=60)), vocab_size=ord("5"))  # rows are made of digits
+    assert len(split.gather(np.array([0, 44])).ids) == 2
+    with pytest.raises(DataError, match=r"\.arrow row \d+ has ids outside the vocabulary of 53"):
+        split.gather(np.array([0, 57]))

@@ -1,4 +1,4 @@
-"""One Ray for all tests of the session that need one: a local one, or that of RAY_ADDRESS."""
+"""Launches of fake workers on the Ray of the session."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 import ray
 
-from raymega.driver.ray_session import NAMESPACE, ray_session
+from raymega.driver.ray_session import NAMESPACE
 from tests.driver.rig import Rig, wait_for
 
 
 def actors_of(run: str) -> list[str]:
     named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
     return [name for name in named if name.startswith(f"{NAMESPACE}:{run}")]
-
-
-@pytest.fixture(scope="session")
-def local_ray() -> Iterator[None]:
-    with ray_session(cpus=6):
-        yield
 
 
 @pytest.fixture

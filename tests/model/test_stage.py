@@ -103,7 +103,7 @@ def test_tied_embeddings_stay_equal_to_the_bit_and_learn_both_uses(tp, pp):
         assert [end.counted for end in ends] == [True, False]
 
 
-@pytest.mark.parametrize(("tp", "kv_heads", "steps"), [(2, 1, 200), (4, 2, 20)])
+@pytest.mark.parametrize(("tp", "kv_heads", "steps"), [(2, 1, 100), (4, 2, 10)])
 def test_replicas_of_kv_heads_and_head_norms_stay_equal(tp, kv_heads, steps):
     _, shards = train(narrow(kv_heads), tp=tp, pp=1, steps=steps)
     for name in ("wk", "wv", "q_norm", "k_norm"):

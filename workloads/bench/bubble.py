@@ -5,7 +5,8 @@
 
 Real compute runs on two workers; its schedule's own bubble is that of the measured mean duration of each stage's
 actions. Stand-in stages, which wait a known time, run on as many workers as there are stages: more workers that compute
-than cores would measure the operating system. Workers are processes that run raymega's own executor over gloo.
+than cores would measure the operating system. Each worker is a process with raymega's own `Worker` over gloo, whose
+traces of the steps are read.
 """
 
 import multiprocessing
@@ -18,31 +19,25 @@ from statistics import fmean, median
 
 import torch
 
-from raymega.comm.boundary_log import BoundaryLog
-from raymega.comm.frames import BufferPool
-from raymega.comm.gloo import GlooFabric
-from raymega.comm.p2p import Inbox, Outbox
 from raymega.comm.store import RendezvousStore
 from raymega.config.load import load
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.layout.param_layout import is_tied
-from raymega.model.stage import specs_of
-from raymega.pipeline.actions import Action, Kind
+from raymega.pipeline.actions import Action, Kind, parse
 from raymega.pipeline.timeline import timeline
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_programs_of, timeline_of
-from raymega.worker.execute import Executor
-from raymega.worker.state import TrainState
-from raymega.worker.world import World, build_world
+from raymega.worker.interface import Assignment, Ready, StepReport, StepTrace, WorkerSettings
+from raymega.worker.worker import Worker
 from workloads.bench.raymega_side import batch_of
 from workloads.bench.settings import BubbleSettings, plan_of
 from workloads.bench.stand_in import BACKWARD_S, FORWARD_S
 
 GENERATION = 1
-LIMIT_S = 120.0
+LIMIT_S = 300.0
+PHASES = ("apply",)
 Span = tuple[Action, float, float]
-"""(action, start, end), by the clock that all processes of a machine share."""
+"""(action, start, end), in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +89,15 @@ def real_bubble(config: Config, *, num_steps: int) -> Bubble:
 
 def run_steps(config: Config, plan: Plan, *, num_steps: int) -> list[list[list[Span]]]:
     """The spans of each step and worker, after one step to warm up."""
+    traced = config.model_copy(
+        update={"log": config.log.model_copy(update={"trace_steps": tuple(range(1, num_steps + 2))})}
+    )
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["workloads.bench.bubble"])
     store = RendezvousStore.open()
     ends = [context.Pipe(duplex=False) for _ in plan.workers]
     processes = [
-        context.Process(target=_work, args=(config, plan, rank, store.address, num_steps + 1, writer))
+        context.Process(target=_work, args=(traced, plan, rank, store.address, num_steps + 1, writer))
         for rank, (_, writer) in enumerate(ends)
     ]
     try:
@@ -123,33 +121,29 @@ def _received(reader: Connection) -> list[list[Span]]:
 
 
 def _work(config: Config, plan: Plan, rank: int, store: tuple[str, int], num_steps: int, writer: Connection) -> None:
-    """A worker's process: build its place and run the compute phase of the steps."""
+    """A worker's process: run all steps, and hand in what was computed when."""
     torch.set_num_threads(1)
-    me = plan.workers[rank]
-    fabric = GlooFabric.connect(store, me=me, generation=GENERATION, timeout_s=LIMIT_S)
-    tied = is_tied(specs_of(config))
-    world = build_world(plan=plan, generation=GENERATION, me=me, fabric=fabric, tied=tied)
-    state = TrainState.build(config, world=world, device=torch.device("cpu"))
-    log = BoundaryLog()
-    executor = _executor(config, world=world, state=state, log=log)
-    spans = []
-    for step in range(num_steps):
-        state.zero_grad()
-        spans.append(executor.train(batch_of(config, step)).spans)
-        log.release(through_step=step)
-    writer.send(spans)
-    fabric.close()
+    settings = WorkerSettings(worker=plan.workers[rank], config=config, run_dir="", checkpoint_dir="", device="cpu")
+    worker = Worker(settings)
+    worker.start(Assignment(generation=GENERATION, plan=plan, step=0, store=store))
+    worker.feed(GENERATION, tuple(batch_of(config, step) for step in range(num_steps)))
+    worker.grant(GENERATION, num_steps)
+    traces: list[StepTrace] = []
+    seen = 0
+    while len(traces) < num_steps:
+        reports = worker.pulse(seen, LIMIT_S).reports
+        seen = reports[-1][0]
+        for _, report in reports:
+            assert isinstance(report, Ready | StepReport | StepTrace), f"{report}"
+            traces += [report] if isinstance(report, StepTrace) else []
+    writer.send([_spans(trace) for trace in traces])
+    worker.stop()
 
 
-def _executor(config: Config, *, world: World, state: TrainState, log: BoundaryLog) -> Executor:
-    return Executor(
-        world=world,
-        chunks={v: chunk.model for v, chunk in state.chunks.items()},
-        inbox=Inbox(pool=BufferPool(), generation=GENERATION),
-        outbox=Outbox(log=log, generation=GENERATION),
-        seq_len=config.data.seq_len,
-        device=torch.device("cpu"),
-    )
+def _spans(trace: StepTrace) -> list[Span]:
+    """The actions among what is traced."""
+    rows = (row for row in trace.rows if row.lane == "compute" and row.name not in PHASES)
+    return [(parse(row.name), row.start_s, row.start_s + row.duration_s) for row in rows]
 
 
 def _bubble(plan: Plan, steps: list[list[list[Span]]], *, own: float) -> Bubble:

@@ -21,7 +21,7 @@ import torch
 
 from workloads.bench.peer import Job
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 

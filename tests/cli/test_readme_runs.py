@@ -1,0 +1,41 @@
+"""The commands of the README, run one after the other in one directory, with fewer steps."""
+
+import re
+import shlex
+from glob import glob
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.house.rooms import ROOT
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+FEWER = iter(["training.steps=4", "training.steps=6", "training.steps=4"])
+
+
+def commands() -> list[list[str]]:
+    """The lines of the README's shell blocks as words, globs expanded as a shell does."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    return [[name for word in words for name in (sorted(glob(word)) or [word])] for words in lines]
+
+
+def test_what_the_readme_says_can_be_done(raymega, local_ray, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path("cache").absolute()))
+    Path("corpus").mkdir()
+    plays = pq.read_table(files("raymega") / "corpora" / "shakespeare.parquet").column("text").to_pylist()
+    for number, play in enumerate(plays[:2]):
+        Path("corpus", f"{number}.txt").write_text(play)
+    said = {}
+    for words in commands():
+        assert words[0] == "raymega"
+        fewer = ["--set", next(FEWER)] if words[1] == "train" else []
+        ended = raymega(*words[1:], *fewer)
+        assert ended.code == 0, (words, ended.out[-2000:], ended.err)
+        said[" ".join(words[1:3])] = ended.out
+    assert "step 4 of 4" in said["status demo"]
+    assert "complete" in said["ckpt ls"]
+    assert "training goes on after step 4 of 6" in said["train runs/demo/config.yaml"]
+    assert "To be, or not to be" in said["sample demo"]
