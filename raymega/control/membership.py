@@ -7,13 +7,13 @@ a spare's loss does not, a loss while a stop is underway ends the stop without i
 from dataclasses import replace
 
 from raymega.control.arbitration import Decided
+from raymega.control.broken import Leaver
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, end, finish, give_up, is_saved
 from raymega.control.events import GenerationLeft, NodesChanged, Tick, WorkerFailed, WorkerLost, WorkersReady
 from raymega.control.recovery import Sign, begin, break_generation, settle
 from raymega.control.states import (
-    Leaver,
     NodeDevices,
     Restoring,
     Saving,

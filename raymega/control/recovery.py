@@ -18,6 +18,7 @@ A rung is a function from what is known to a `Resume`; better rungs stand before
 from dataclasses import dataclass, replace
 
 from raymega.control.arbitration import Decided
+from raymega.control.broken import Leaver
 from raymega.control.commands import (
     AbortGeneration,
     AssignPlan,
@@ -36,7 +37,6 @@ from raymega.control.repairing import CannotMend, Mend, after, assignment_of, me
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
     Checkpoint,
-    Leaver,
     Restoring,
     Saving,
     Seat,

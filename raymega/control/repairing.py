@@ -12,9 +12,10 @@ has done nothing of the next step.
 from dataclasses import dataclass
 
 from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
+from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.commands import AssignPlan
 from raymega.control.policy import Rules
-from raymega.control.states import Leaver, RepairUnderway, Restoring, Seat, Settling, Story
+from raymega.control.states import Restoring, Seat, Settling, Story
 from raymega.errors import RaymegaBug
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost

@@ -10,6 +10,7 @@ rank 0's report of k is heard of. What comes early is kept until then.
 
 from dataclasses import replace
 
+from raymega.control.broken import RepairUnderway
 from raymega.control.commands import Command, Evaluate, Grant, PublishCheckpoint, WriteRepair, WriteStep
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, finish, give_up, is_overdue, is_saved, where_to_resume
@@ -23,17 +24,7 @@ from raymega.control.events import (
     Tick,
 )
 from raymega.control.policy import RECENT_STEPS, Rules, eval_steps, granted_until, save_steps
-from raymega.control.states import (
-    Checkpoint,
-    RepairUnderway,
-    SavesUnderway,
-    Saving,
-    State,
-    Stopping,
-    Story,
-    Training,
-    with_story,
-)
+from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan

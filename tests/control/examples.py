@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from raymega.control.broken import Leaver
 from raymega.control.commands import (
     AbortGeneration,
     Command,
@@ -27,7 +28,6 @@ from raymega.control.states import (
     Checkpoint,
     Failed,
     Finished,
-    Leaver,
     Restoring,
     SavesUnderway,
     Saving,
