@@ -73,11 +73,12 @@ class Membership:
         """Give every worker of the plan its place."""
         self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
         before = self._current if command.keep_state else None
+        skipped = before.skipped_before if before is not None else _skipped_in(command.checkpoint)
         with self._lock:
-            self._current = current = _Generation(
+            self._current = _Generation(
                 number=command.generation,
                 plan=command.plan,
-                skipped_before=_skipped_in(command.checkpoint) if before is None else before.skipped_before,
+                skipped_before=skipped,
                 skipped=[] if before is None else list(before.skipped),
                 committed=command.step,
                 heard=None if before is None else before.heard,
@@ -90,7 +91,7 @@ class Membership:
             checkpoint=command.checkpoint.uri if command.checkpoint is not None else None,
             keep_state=command.keep_state,
             eval_batches=self._eval_batches,
-            skipped=current.skipped_before,
+            skipped=skipped,
             settle=command.settle.facts if command.settle is not None else None,
             links=command.links,
         )
