@@ -25,7 +25,8 @@ class Timed:
         self.num_steps = steps[1] - steps[0]
 
     def run(self) -> Block:
-        return Block(seconds=self.step_s * self.num_steps, losses=(self.loss,) * self.num_steps)
+        seconds = self.step_s * self.num_steps
+        return Block(seconds=seconds, processor_s=seconds / 2, losses=(self.loss,) * self.num_steps)
 
 
 def contest(a: Timed, b: Timed) -> Outcome:
@@ -61,11 +62,12 @@ def test_the_plain_model_computes_the_same_loss(tied: bool, layers: tuple[tuple[
 def test_a_contender_half_as_slow_has_a_ratio_of_two():
     outcome = contest(Timed(0.2), Timed(0.4))
     assert (outcome.ratio.median, outcome.ratio.low) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert outcome.work.median == pytest.approx(2.0)
     assert outcome.same.median == pytest.approx(1.0)
 
 
 def test_the_noise_of_the_machine_shows_in_a_a():
-    blocks = [Block(seconds=s, losses=(1.0,)) for s in (1.0, 1.5) * 5]
+    blocks = [Block(seconds=s, processor_s=s, losses=(1.0,)) for s in (1.0, 1.5) * 5]
     same = Outcome(raymega=blocks, peer=blocks, loss_gap=0.0).same
     assert same.low < 0.7
     assert same.high > 1.4

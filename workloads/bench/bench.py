@@ -45,7 +45,13 @@ def main(wanted: tuple[str, ...]) -> None:
     if contests:
         with ray_session(cpus=2):
             rows = [contest_row(settings, shape=shape, contest=contest) for shape, contest in contests]
-        print_lines(("", "raymega / peer, tokens/s; median of pairs with its 95 % bootstrap interval", *rows))
+        print_lines(
+            (
+                "",
+                "raymega / peer, tokens/s (and processor time, peer / raymega); median of pairs with its 95 % interval",
+                *rows,
+            )
+        )
     if not wanted or "run" in wanted:
         print_lines(run_lines(settings))
 
@@ -65,6 +71,7 @@ def contest_row(settings: Settings, *, shape: str, contest: Contest) -> str:
     ours, theirs = (tokens / min(block.step_s for block in blocks) for blocks in (outcome.raymega, outcome.peer))
     return (
         f"{shape:<6} {AGAINST[contest]:<34} {ratio}  goal {goal} {verdict:<6}  A/A {outcome.same}  "
+        f"processor {outcome.work}  "
         f"{len(outcome.peer)} pairs, best {ours:,.0f} and {theirs:,.0f} tokens/s, losses within {outcome.loss_gap:.0e}"
     )
 

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
+import psutil
 import torch
 
 from workloads.bench.peer import Job
@@ -28,9 +29,10 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block of steps: its wall time, and the loss of each."""
+    """A block of steps: its wall time, the processor time of all its workers, and the loss of each step."""
 
     seconds: float
+    processor_s: float
     losses: tuple[float, ...]
 
     @property
@@ -48,22 +50,38 @@ class Contender(Protocol):
         """Do the prepared steps."""
 
 
+class Processors:
+    """The processor time of some processes, seen from outside."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._processes = [psutil.Process(pid) for pid in pids]
+
+    @property
+    def seconds(self) -> float:
+        times = [process.cpu_times() for process in self._processes]
+        return sum(t.user + t.system for t in times)
+
+
 class Peer:
     """The processes of a torch program, one connection to each."""
 
     def __init__(self, connections: list[Connection]) -> None:
         self._connections = connections
+        self._processors = Processors(connection.recv() for connection in connections)
 
     def prepare(self, steps: tuple[int, int]) -> None:
         self._tell(steps)
         self._answers()
 
     def run(self) -> Block:
-        began = time.perf_counter()
+        used_s, began = self._processors.seconds, time.perf_counter()
         self._tell("go")
         parts = self._answers()
-        seconds = time.perf_counter() - began
-        return Block(seconds=seconds, losses=tuple(sum(losses) for losses in zip(*parts, strict=True)))
+        return Block(
+            seconds=time.perf_counter() - began,
+            processor_s=self._processors.seconds - used_s,
+            losses=tuple(sum(losses) for losses in zip(*parts, strict=True)),
+        )
 
     def end(self) -> None:
         self._tell(None)

@@ -54,6 +54,11 @@ class Outcome:
         return Spread.of([p.step_s / r.step_s for r, p in zip(self.raymega, self.peer, strict=True)])
 
     @property
+    def work(self) -> Spread:
+        """The ratio of processor times: what is left of the difference where others use the machine as well."""
+        return Spread.of([p.processor_s / r.processor_s for r, p in zip(self.raymega, self.peer, strict=True)])
+
+    @property
     def same(self) -> Spread:
         """A/A: the peer's neighbouring blocks, then raymega's, in turn."""
         by_turn = [self.peer if index % 2 == 0 else self.raymega for index in range(len(self.peer) - 1)]

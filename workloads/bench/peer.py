@@ -152,6 +152,7 @@ def main() -> None:
         dist.init_process_group("gloo")
     step = make_step(job)
     with Client(job.address, family="AF_UNIX") as bench:
+        bench.send(os.getpid())
         while (steps := bench.recv()) is not None:
             batches = [tensors_of(job.config, index) for index in range(*steps)]
             bench.send("prepared")

@@ -20,7 +20,7 @@ from raymega.config.schema import Config
 from raymega.plan.plan import Plan, WorkerId
 from raymega.worker.interface import Assignment, MicrobatchRows, Ready, StepBatch, StepReport, WorkerSettings
 from raymega.worker.ray_actor import RemoteWorker
-from workloads.bench.contender import LIMIT_S, Block
+from workloads.bench.contender import LIMIT_S, Block, Processors
 from workloads.bench.same_work import rows_of
 
 GENERATION = 1
@@ -34,10 +34,13 @@ class RaymegaWorkers:
         self._config, self._plan, self._actors = config, plan, actors
         self._seen = dict.fromkeys(actors, 0)
         self._until = 0
+        self._processors = Processors(())
         self.phases: list[dict[str, float]] = []
 
     def start(self, store: tuple[str, int]) -> None:
-        """Build the groups and first values on all workers."""
+        """Load the libraries, build groups and first values on all workers."""
+        births = ray.get([actor.build.remote() for actor in self._actors.values()])
+        self._processors = Processors(birth.pid for birth in births)
         assignment = Assignment(generation=GENERATION, plan=self._plan, step=0, store=store)
         ray.get([actor.start.remote(assignment) for actor in self._actors.values()])
         for worker in self._actors:
@@ -50,13 +53,17 @@ class RaymegaWorkers:
         self._until = steps[1]
 
     def run(self) -> Block:
-        began = time.perf_counter()
+        used_s, began = self._processors.seconds, time.perf_counter()
         for actor in self._actors.values():
             actor.grant.remote(GENERATION, self._until, ())
         done = self._reports(self._plan.workers[0], StepReport, until_step=self._until)
         seconds = time.perf_counter() - began
         self.phases += [report.seconds for report in done]
-        return Block(seconds=seconds, losses=tuple(report.loss for report in done))
+        return Block(
+            seconds=seconds,
+            processor_s=self._processors.seconds - used_s,
+            losses=tuple(report.loss for report in done),
+        )
 
     def _part(self, batch: StepBatch, worker: WorkerId) -> StepBatch:
         coord = self._plan.coord_of(worker)
@@ -112,7 +119,6 @@ def raymega_workers(config: Config, plan: Plan, *, folder: str) -> Iterator[Raym
     }  # fmt: skip
     store = RendezvousStore.open()
     try:
-        ray.get([actor.build.remote() for actor in actors.values()])
         side = RaymegaWorkers(config=config, plan=plan, actors=actors)
         side.start(store.address)
         yield side
