@@ -14,8 +14,11 @@ from tests.driver.rig import Rig, is_alive, wait_for
 
 
 def until_step(run: RunHandle, step: int) -> None:
-    while not any(isinstance(turn.event, StepCommitted) and turn.event.step >= step for turn in run.news().turns):
-        pass
+    while True:
+        news = run.news()
+        if any(isinstance(turn.event, StepCommitted) and turn.event.step >= step for turn in news.turns):
+            return
+        assert news.ended is None, news.ended
 
 
 def pid_of(run: RunHandle) -> int:
@@ -51,10 +54,10 @@ def test_workers_end_themselves_when_their_controller_is_killed(rig: Rig):
 
 @pytest.mark.ray
 def test_a_run_whose_owner_is_silent_saves_and_ends_itself(rig: Rig):
-    run = RunHandle.begin(rig.launch(dp=2, steps=100_000, owner_lease_s=1.0))
+    run = RunHandle.begin(rig.launch(dp=2, steps=100_000, owner_lease_s=4.0))
     until_step(run, 5)
     controller = pid_of(run)
-    wait_for(lambda: not is_alive(controller), limit_s=20.0)
+    wait_for(lambda: not is_alive(controller), limit_s=40.0)
     assert [path.name for path in rig.run_dir.checkpoints.glob("step-*/manifest.json")] == ["manifest.json"]
     assert '"event": "StopAsked"' in rig.run_dir.events.read_text()
 
