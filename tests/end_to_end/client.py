@@ -56,6 +56,13 @@ class Client:
             assert time.monotonic() < until, f"no step {step} within {LIMIT_S} s: {self.said()}"
             time.sleep(0.05)
 
+    def wait_for_checkpoint(self) -> None:
+        until = time.monotonic() + LIMIT_S
+        while not self.checkpoints():
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said()}"
+            assert time.monotonic() < until, f"no checkpoint within {LIMIT_S} s: {self.said()}"
+            time.sleep(0.05)
+
     def steps(self) -> int:
         return max((line["step"] for line in read_lines(self.run_dir.metrics)), default=0)
 
