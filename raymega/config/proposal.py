@@ -9,6 +9,7 @@ from typing import Any
 from raymega.config import choices
 from raymega.config.choices import nearest_to, number
 from raymega.config.rules import NAME, faults_of, plain_name
+from raymega.config.rules_chaos import that_can_happen
 from raymega.config.rules_mesh import DP, PP, TP
 from raymega.config.schema import Config, ModelConfig
 
@@ -160,6 +161,11 @@ def _blend(config: Config) -> Changes:
     return {"data.train": "shakespeare"} if config.data.train == () else {}
 
 
+def _chaos(config: Config) -> Changes:
+    return {"elastic.chaos": that_can_happen(config)}
+
+
 FIXES = (
     _name, _blend, _kind, _heads, _kv_heads, _tp, _sequence, _pp, _stages, _dp, _batch, _devices, _rates, _leases,
+    _chaos,
 )  # fmt: skip

@@ -3,7 +3,7 @@
     model      heads divide hidden_size, kv heads divide heads, rotary needs even heads, kinds keep apart
     mesh       tp divides heads, kv heads, ffn and sequence; pp <= layers; layers_per_stage adds up; enough devices
     batch      micro-batches divide the batch, at least one for each replica
-    the rest   min_lr <= lr; warm-up <= decay; lease < orphan lease; the run's name
+    the rest   min_lr <= lr; warm-up <= decay; lease < orphan lease; the run's name; chaos that can happen
 
 Uneven layers and uneven quotas of micro-batches are legal. An axis left to the planner (`auto`) counts as one.
 """
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.config import choices, rules_mesh, rules_model
+from raymega.config import choices, rules_chaos, rules_mesh, rules_model
 from raymega.config.choices import near, number
 from raymega.config.fault import Fault, one_of
 from raymega.config.rules_mesh import DP, PP, TP
@@ -147,4 +147,5 @@ RULES = (
     Rule(broken=_the_rate_falls_to_its_end, reads=RATES),
     Rule(broken=_warmup_ends_before_decay, reads=(*RATES, "training.warmup_samples", "training.decay_samples")),
     Rule(broken=_orphans_outlive_a_lease, reads=("elastic.lease_s", "elastic.orphan_lease_s")),
+    Rule(broken=rules_chaos.every_order_can_happen, reads=rules_chaos.READS),
 )

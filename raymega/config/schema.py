@@ -203,6 +203,8 @@ class ElasticConfig(Section):
     """Recoveries without a newly committed step before the run gives up."""
     group_timeout_s: Positive = 300.0
     """Backstop of every collective; death is noticed long before by broken connections and leases."""
+    chaos: tuple[str, ...] = ()
+    """What goes wrong on purpose, as in `kill stage=1 replica=0 step=40 action=B3`; each once in a run."""
 
 
 class Config(Section):
