@@ -64,6 +64,11 @@ class ChaosOrder:
         """The micro-batch of `action`."""
         return int(self.action[1:]) if self.action is not None else None
 
+    @property
+    def has_no_point(self) -> bool:
+        """It happens as the step begins."""
+        return self.action is None and self.phase is None and self.bucket is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:

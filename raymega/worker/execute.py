@@ -8,7 +8,7 @@ its forward to its backward and no longer. An action is written in the ledger af
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -29,13 +29,14 @@ from raymega.worker.world import World
 
 
 class Executor:
-    """One worker in one generation. `chunks`: virtual stage -> its model."""
+    """One worker in one generation. `chunks`: virtual stage -> its model; `begins`: told each action of a step."""
 
     def __init__(
         self, *, world: World, chunks: Mapping[int, StageModel], inbox: Inbox, outbox: Outbox,
-        seq_len: int, device: torch.device,
+        seq_len: int, device: torch.device, begins: Callable[[Action], None],
     ) -> None:  # fmt: skip
         self.world, self.chunks, self.seq_len, self.device = world, chunks, seq_len, device
+        self._begins = begins
         self._inbox, self._outbox = inbox, outbox
         self._num_stages = len(world.plan.layers)
 
@@ -62,6 +63,8 @@ class Executor:
         self._inbox.expect(self._expected(program, run))
         self._resend(run, after=None)
         for action in program:
+            if training:
+                self._begins(action)
             if action.kind is Kind.F:
                 run.forward(action)
             else:

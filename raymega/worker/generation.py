@@ -22,6 +22,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.plan.repairs import RepairOrder, stages_of
 from raymega.train.step_facts import Commit, Skip
 from raymega.worker.batches import BatchStore
+from raymega.worker.chaos import Chaos
 from raymega.worker.evaluation import evaluate
 from raymega.worker.execute import Executor
 from raymega.worker.interface import (
@@ -58,6 +59,7 @@ class Desk:
     batches: BatchStore
     saves: Saves
     log: BoundaryLog
+    chaos: Chaos
 
 
 class Generation:
@@ -117,6 +119,7 @@ class Generation:
         if batch is None:
             return False
         waited = time.perf_counter()
+        self._desk.chaos.begin(world=self._world, step=state.committed + 1)
         done = self._step.run(batch, work=self._begin(state, order), order=order)
         if done is None:
             return False
@@ -157,6 +160,7 @@ class Generation:
             outbox=self._outbox,
             seq_len=settings.config.data.seq_len,
             device=self._device,
+            begins=self._desk.chaos.action,
         )
         return Step(
             config=settings.config,
@@ -167,6 +171,7 @@ class Generation:
             device=self._device,
             decided=self._desk.orders.decide,
             phase=self._enter_phase,
+            bucket=self._desk.chaos.bucket,
         )
 
     def _settle(self, state: TrainState) -> None:
@@ -209,6 +214,7 @@ class Generation:
 
     def _enter_phase(self, name: str) -> None:
         self.phase = name
+        self._desk.chaos.phase(name)
 
     def _batch(self, split: Split, *, after_step: int, index: int, program: Program) -> StepBatch | None:
         """The batch as this worker needs it for `program`: stages between the ends need none."""

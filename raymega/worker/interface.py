@@ -184,6 +184,14 @@ class WorkerFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosAsked:
+    """The point of an order is reached that others carry out: a drain, or what the controller does to itself."""
+
+    generation: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
     """A stretch of one worker's step. `start_s` in unix seconds; `lane`: compute, communication, data."""
 
@@ -202,7 +210,10 @@ class StepTrace:
     rows: tuple[TraceRow, ...]
 
 
-Report = Ready | StepTrace | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+Report = (
+    Ready | StepTrace | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+    | ChaosAsked
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +238,7 @@ class WorkerApi(Protocol):
                                        after those in `save_at` (a tuple); an older generation's has no effect
     pulse(since, wait_s)               answer when there is a report newer than `since`, or after wait_s seconds
     abort(generation)                  leave this and every older generation: its groups break from another thread
+    chaos(orders)                      what is to go wrong on purpose, beside what the config says
     stop()                             end the worker's threads; the process may then be ended
 
     The training thread evaluates after every `training.eval_every` committed steps, and after the last of them.
@@ -237,6 +249,7 @@ class WorkerApi(Protocol):
     def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None: ...
     def pulse(self, since: int, wait_s: float) -> Pulse: ...
     def abort(self, generation: int) -> object: ...
+    def chaos(self, orders: tuple[str, ...]) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -251,3 +264,6 @@ class WorkerSettings:
     device: str  # "cpu" or "cuda:0"
     bind_address: str = "127.0.0.1"  # this node's own address, which the peers can reach
     log_file: str | None = None
+    node: str = ""  # its id
+    node_number: int = 0  # in the order in which the run came to use them
+    chaos: tuple[str, ...] = ()  # orders that were given after the run began

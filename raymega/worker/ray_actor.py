@@ -132,6 +132,11 @@ class WorkerActor:
         self._worker.abort(generation)
 
     @ray.method(concurrency_group="control")
+    def chaos(self, orders: tuple[str, ...]) -> None:
+        self._lease.renew()
+        self._worker.chaos(orders)
+
+    @ray.method(concurrency_group="control")
     def stop(self) -> None:
         self._lease.renew()
         self._worker.stop()

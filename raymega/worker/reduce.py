@@ -7,7 +7,7 @@ A reduction that breaks is done again from the accumulators. Sums have the same 
 order is fixed by the plan. Nothing divides: the one divisor of the loss was applied when the backward began.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -15,8 +15,8 @@ from raymega.worker.state import Chunk, TrainState
 from raymega.worker.world import World
 
 
-def reduce_gradients(state: TrainState, *, world: World) -> None:
-    """Fill every chunk's `reduced`.
+def reduce_gradients(state: TrainState, *, world: World, begins: Callable[[int], None]) -> None:
+    """Fill every chunk's `reduced`; `begins` is told the number of each sum.
 
     Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
     """
@@ -24,7 +24,11 @@ def reduce_gradients(state: TrainState, *, world: World) -> None:
     for chunk in summed:  # the accumulators stay as they are: a sum that breaks is made again from them
         chunk.reduced_grad.copy_(chunk.model.flat.grad)
         chunk.model.sum_partial_grads(out=chunk.reduced_grad)
-    for work in [world.ring.start_all_reduce(chunk.reduced_grad) for chunk in summed]:
+    sums = []
+    for number, chunk in enumerate(summed):
+        begins(number)
+        sums.append(world.ring.start_all_reduce(chunk.reduced_grad))
+    for work in sums:
         work.wait()
     _sum_tied(summed, world=world)
 

@@ -59,6 +59,7 @@ class Step:
     Args:
         decided: records the decision of a step under the generation's lock; false if the generation is over.
         phase: told the name of each phase as it begins.
+        bucket: told the number of each gradient sum as it begins.
     """
 
     config: Config
@@ -69,6 +70,7 @@ class Step:
     device: torch.device
     decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
+    bucket: Callable[[int], None]
 
     def run(self, batch: StepBatch, *, work: StepWork, order: RepairOrder | None = None) -> "Done | None":
         """Do the step after `state.committed`; None if the generation ended before it was decided.
@@ -88,7 +90,7 @@ class Step:
         else:
             self.executor.repair(batch, work=work, order=order)
         clock.begin("reduce")
-        reduce_gradients(self.state, world=self.world)
+        reduce_gradients(self.state, world=self.world, begins=self.bucket)
         clock.begin("decide")
         facts, ruling = self._ruling(batch, work)
         decision = Decision(step=self.state.committed + 1, generation=self.world.generation, facts=facts.pack())

@@ -21,6 +21,7 @@ from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
 from raymega.worker.batches import BatchStore
+from raymega.worker.chaos import Chaos
 from raymega.worker.generation import Desk, Generation
 from raymega.worker.interface import (
     Assignment,
@@ -49,7 +50,7 @@ class Worker:
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
             settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
-            log=BoundaryLog(device=settings.device),
+            log=BoundaryLog(device=settings.device), chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
         self._make_fabric = fabric
         self._fabric: Fabric | None = None
@@ -77,6 +78,10 @@ class Worker:
     def abort(self, generation: int) -> Decision | None:
         """Leave `generation`; returns the newest decision: a promise that no other follows."""
         return self.orders.abort(generation)
+
+    def chaos(self, orders: tuple[str, ...]) -> None:
+        """Go wrong on purpose, beside what the config says."""
+        self._desk.chaos.add(orders)
 
     def stop(self) -> None:
         """End the training thread; blocks until it has ended."""
