@@ -10,9 +10,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from raymega.config.schema import Config
+from raymega.layout.certificate import StatePart
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import RepairOrder
+from raymega.plan.transition import Transition
 
 Split = Literal["train", "valid"]
 
@@ -67,6 +69,8 @@ class Assignment:
         settle: facts of the decision that leads to `step`, for workers that have reduced it and not applied it.
         repair: this worker's part of finishing the step that broke; None: it begins anew.
         links: teams that send each other logged messages beside the routes.
+        move: the state comes from workers of another plan; what is held by that plan is kept until the first grant of
+            this generation. A sender that has no part in `plan` serves the others.
     """
 
     generation: int
@@ -80,6 +84,7 @@ class Assignment:
     settle: bytes | None = None
     repair: RepairOrder | None = None
     links: tuple[tuple[Place, Place], ...] = ()
+    move: Transition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +115,21 @@ class Ready:
     generation: int
     committed: int
     seconds: dict[str, float]  # build, load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """This worker's part in a move of state is done; what it holds counts once the generation's first grant comes.
+
+    Args:
+        seconds: settle, build, fingerprint, move.
+    """
+
+    generation: int
+    part: StatePart
+    bytes_sent: int
+    bytes_received: int
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +231,7 @@ class StepTrace:
 
 
 Report = (
-    Ready | StepTrace | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
+    Ready | Moved | StepTrace | StepReport | EvalReport | ShardsSaved | SaveFailed | GenerationBroken | WorkerFailed
     | ChaosAsked
 )  # fmt: skip
 
