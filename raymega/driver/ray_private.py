@@ -2,14 +2,25 @@
 
 draining_nodes     Ray tells of a drain notice only through a private call, measured with Ray 2.60 (0.3 ms a poll);
                    with a Ray that lacks it the answer is "none", and a drained node is noticed when it is gone
+drain_node         the call behind the hidden `ray drain-node` (3 ms); with a Ray that lacks it a run can still be told,
+                   by `raymega drain RUN NODE`
+raylet_below       a raylet's own arguments say which node it is; one that does not say so ends at its SIGTERM
 apply_auth_mode    Ray reads RAY_AUTH_MODE when it is imported; a Ray that cannot read it again must find it set
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+
+import psutil
+from ray.exceptions import RayError
 
 Poll = Callable[[], dict[str, int]]
+PREEMPTION = 2  # DRAIN_NODE_REASON_PREEMPTION of autoscaler.proto, which a node cannot refuse
+DRAIN_LIMIT_S = 5.0
+HEAD_RESOURCE = "node:__internal_head__"
 
 
 @cache
@@ -28,6 +39,63 @@ def draining_nodes() -> dict[str, float]:
     """Nodes under a drain notice -> the deadline in Unix seconds (0: none was given)."""
     poll = _poll()
     return {node: deadline_ms / 1000 for node, deadline_ms in poll().items()} if poll is not None else {}
+
+
+@cache
+def can_drain() -> bool:
+    """Whether this Ray can be told that a node is to go."""
+    raylet = importlib.import_module("ray._raylet")
+    return getattr(getattr(raylet, "InnerGcsClient", None), "drain_node", None) is not None
+
+
+def drain_node(node: str, *, gcs_address: str, by_t: float, reason: str) -> str:
+    """Tell Ray that `node` is gone at `by_t`: nothing new is placed there, and all who ask hear of it.
+
+    Ray ends nothing at the deadline; a node on which nothing runs any more leaves at once.
+
+    Returns:
+        Why Ray does not take the notice; empty when it does.
+    """
+    if not can_drain():
+        return "this Ray cannot be told"
+    deadline_ms = int(by_t * 1000)
+    try:
+        client = importlib.import_module("ray._raylet").GcsClient(address=gcs_address)
+        taken, why = client.drain_node(node, PREEMPTION, reason, deadline_ms, timeout=DRAIN_LIMIT_S)
+    except (RayError, TypeError) as error:  # TypeError: a Ray whose call takes other arguments
+        return f"Ray did not take it: {error}"
+    return "" if taken else f"Ray refused it: {why}"
+
+
+def is_head(resources: Iterable[str]) -> bool:
+    """Whether a node with these resources is the one that the cluster lives by."""
+    return HEAD_RESOURCE in resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raylet:
+    """Ray's process on a node, and where its cluster answers."""
+
+    process: psutil.Process
+    node: str
+    gcs_address: str
+
+
+def raylet_below(pid: int) -> Raylet | None:
+    """The raylet among all that process `pid` has started; None if there is none, or it does not say what it is."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    for process in below:
+        try:
+            words = process.cmdline()
+        except psutil.Error:  # it ended meanwhile
+            continue
+        facts = dict(word.lstrip("-").split("=", 1) for word in words[1:] if word.startswith("--") and "=" in word)
+        if words and Path(words[0]).name == "raylet" and {"node_id", "gcs-address"} <= facts.keys():
+            return Raylet(process=process, node=facts["node_id"], gcs_address=facts["gcs-address"])
+    return None
 
 
 def apply_auth_mode() -> None:

@@ -1,0 +1,92 @@
+"""A node's SIGTERM reaches Ray only once the node is left, or when there is no time."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from raymega.driver.node_wrapper import ENDING_S, run_node
+from raymega.driver.ray_private import Raylet, raylet_below
+from raymega.errors import ConfigError
+from tests.driver.rig import wait_for
+
+RAY = ["bash", "-c", "kill -{signal} $PPID; exec sleep 60"]  # it is told to end as soon as it is up
+
+
+def told(name: str) -> list[str]:
+    return [word.format(signal=name) for word in RAY]
+
+
+@pytest.fixture
+def raylet() -> Iterator[Raylet]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield Raylet(process=psutil.Process(process.pid), node="n1", gcs_address="host:1")
+    process.kill()
+    process.wait()
+    assert psutil.Process().children() == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "ended"] == []
+
+
+def drained(raylet: Raylet, then: Callable[[], None], notices: list[str]) -> Callable[..., str]:
+    def drain(node: str, *, gcs_address: str, by_t: float, reason: str) -> str:
+        notices.append(f"{node} at {gcs_address}: {reason}")
+        then()
+        return ""
+
+    return drain
+
+
+def test_ray_ends_as_soon_as_the_node_is_left(raylet, capsys):
+    notices: list[str] = []
+    drain = drained(raylet, raylet.process.kill, notices)
+    code = run_node(told("TERM"), deadline_s=30.0, raylet_of=lambda pid: raylet, drain=drain)
+    assert (code, notices) == (0, ["n1 at host:1: SIGTERM"])
+    assert "the node is left after 0." in capsys.readouterr().err
+
+
+def test_ray_ends_before_the_deadline_though_the_node_is_in_use(raylet, capsys):
+    drain = drained(raylet, lambda: None, [])
+    assert run_node(told("TERM"), deadline_s=ENDING_S + 0.1, raylet_of=lambda pid: raylet, drain=drain) == 143
+    assert "the deadline is near" in capsys.readouterr().err
+
+
+def test_a_second_sigterm_does_not_wait(raylet, capsys):
+    drain = drained(raylet, lambda: os.kill(os.getpid(), signal.SIGTERM), [])
+    assert run_node(told("TERM"), deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=drain) == 143
+    assert "a second time" in capsys.readouterr().err
+
+
+def test_a_ctrl_c_is_passed_on_at_once():
+    assert run_node(told("INT"), deadline_s=3600.0) == 130
+
+
+def test_a_node_whose_ray_cannot_be_told_ends_at_once(raylet, capsys):
+    code = run_node(told("TERM"), deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=lambda *a, **b: "no such call")
+    assert (code, "no such call; Ray ends at once" in capsys.readouterr().err) == (143, True)
+
+
+def test_a_command_that_ends_by_itself_has_the_last_word():
+    assert run_node(["bash", "-c", "exit 7"], deadline_s=30.0) == 7
+
+
+def test_a_command_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="no-such-ray cannot be run: No such file"):
+        run_node(["no-such-ray", "start"], deadline_s=30.0)
+
+
+def test_the_raylet_below_a_process_says_which_node_it_is():
+    python = f"exec -a raylet {sys.executable} -c 'import time; time.sleep(60)' --node_id=4c1f --gcs-address=host:1"
+    child = subprocess.Popen(["bash", "-c", f"({python}) & wait"], start_new_session=True)
+    try:
+        wait_for(lambda: raylet_below(child.pid) is not None, limit_s=20.0)
+        found = raylet_below(child.pid)
+        assert (found.node, found.gcs_address) == ("4c1f", "host:1")
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert raylet_below(child.pid) is None
