@@ -6,7 +6,8 @@
 
 A local Ray lives in a directory of its own and shares its client's fate: it ends with the session, and when the
 client is killed, `driver.reaper` ends what is left and removes the directory. It takes a token of its own, since Ray
-listens on the machine's address, and writes nothing into the home directory.
+listens on the machine's address, and writes nothing into the home directory. Others of the same user get in by
+`driver.ray_access`.
 """
 
 import fcntl
@@ -27,6 +28,7 @@ import ray
 
 import raymega
 from raymega.driver import reaper
+from raymega.driver.ray_access import Access, access_to
 from raymega.driver.ray_private import apply_auth_mode
 from raymega.errors import ClusterError
 
@@ -68,6 +70,32 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
         with ExitStack() as stack:
             _start_until_up(stack, cpus=cpus, leftovers=leftovers)
             yield RaySession(owned=True, start_s=time.monotonic() - began)
+
+
+@contextmanager
+def ray_of(lock: Path | None) -> Iterator[None]:
+    """Connect, for the time of the block, to the Ray in which a run lives that others have started.
+
+    Args:
+        lock: the run's LOCK; None: only its name is known, so it is one on a cluster.
+    Raises: ClusterError where no Ray is known.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    if os.environ.get("RAY_ADDRESS", "local") != "local":
+        _connect()
+    else:
+        access = None if lock is None else access_to(lock, homes=_temp_root().glob(f"{PREFIX}*"))
+        if access is None:
+            raise ClusterError("no Ray is known in which it could live. Set RAY_ADDRESS to that of its cluster.")
+        access.take()
+        apply_auth_mode()
+        ray.init(access.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _connect() -> None:
@@ -113,6 +141,7 @@ def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[None]:
         )
     try:
         _start(home, mark=mark, cpus=cpus)
+        _access(leftovers).leave_in(home)
         yield
     finally:
         ray.shutdown()
@@ -150,6 +179,15 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
     finally:
         for variable in carried:
             del os.environ[variable]
+
+
+def _access(locks: tuple[Path, ...]) -> Access:
+    return Access(
+        address=ray.get_runtime_context().gcs_address,
+        mode=os.environ["RAY_AUTH_MODE"],
+        token=os.environ.get("RAY_AUTH_TOKEN", ""),
+        locks=tuple(map(str, locks)),
+    )
 
 
 def _temp_root() -> Path:

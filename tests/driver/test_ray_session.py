@@ -1,6 +1,7 @@
 """A local Ray that does not come up is put away and tried again, and told in the end."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -15,6 +16,7 @@ def homes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="host:1"))
     return []
 
 
