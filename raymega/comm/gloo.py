@@ -10,6 +10,7 @@ and the names of those who never came.
 
 import threading
 import time
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -66,10 +67,11 @@ class GlooFabric:
                 self._groups[spec.key] = self._build(spec)
             return self._groups[spec.key]
 
-    def abort(self) -> None:
+    def abort(self, *, spare: Collection[str] = ()) -> None:
         self._aborted.set()
-        for group in list(self._groups.values()):
-            group.abort()
+        for key, group in list(self._groups.items()):
+            if key not in spare:
+                group.abort()
         while not self._building.acquire(timeout=0.002):
             self._rendezvous.cut()
             cut(self._connections(frozenset()))

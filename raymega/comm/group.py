@@ -5,6 +5,7 @@ with `GroupBroken` (a peer died, or `abort`), or with `CollectiveTimeout` (the b
 After an error the group is dead; nothing of it is used again.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -79,7 +80,7 @@ class Fabric(Protocol):
         Raises: CollectiveTimeout naming the members that never came; GroupBroken after `abort`.
         """
 
-    def abort(self) -> None:
-        """Abort every group; callable from any thread, while `group` blocks too."""
+    def abort(self, *, spare: Collection[str] = ()) -> None:
+        """Abort every group but those with the keys `spare`; callable from any thread, while `group` blocks too."""
 
     def close(self) -> None: ...

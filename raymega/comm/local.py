@@ -7,7 +7,7 @@
 Reductions add up in rank order, so results do not depend on who comes first. How a test breaks things: `local_hub`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -138,13 +138,15 @@ class LocalFabric:
         self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self._build(spec)
         return self._groups[spec.key]
 
-    def abort(self) -> None:
+    def abort(self, *, spare: Collection[str] = ()) -> None:
         with self.hub.lock:
             self._aborted = True
             for room in self._rooms:
-                room.break_up(f"{self.me} aborted it")
-        for group in list(self._groups.values()):
-            group.abort()
+                if room.key not in spare:
+                    room.break_up(f"{self.me} aborted it")
+        for key, group in list(self._groups.items()):
+            if key not in spare:
+                group.abort()
 
     def close(self) -> None:
         for group in self._groups.values():

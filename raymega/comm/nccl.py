@@ -13,6 +13,7 @@ A worker's process must be started with TORCH_NCCL_ASYNC_ERROR_HANDLING=0: torch
 """
 
 import time
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -168,11 +169,12 @@ class NcclFabric:
             self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self._build(spec)
         return self._groups[spec.key]
 
-    def abort(self) -> None:
+    def abort(self, *, spare: Collection[str] = ()) -> None:
         self._aborted = True
         self._rendezvous.cut()
-        for group in list(self._groups.values()):
-            group.abort()
+        for key, group in list(self._groups.items()):
+            if key not in spare:
+                group.abort()
 
     def close(self) -> None:
         for group in self._groups.values():

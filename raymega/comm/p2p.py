@@ -8,6 +8,7 @@
     outbox.finish()  at the end of the step    inbox.recycle(0F5)     when the backward is through
 
 A send is complete only when the other side has posted its receive, so nobody waits for one before the end of the step.
+A group that breaks holds up nothing that has come: a worker runs on until an input is not there.
 Works alike over threads, gloo and NCCL.
 """
 
@@ -20,7 +21,7 @@ import torch
 from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, write_header
 from raymega.comm.group import Group, Work
-from raymega.errors import RaymegaBug
+from raymega.errors import GroupBroken, RaymegaBug
 
 
 class Outbox:
@@ -29,6 +30,7 @@ class Outbox:
     def __init__(self, *, log: BoundaryLog, generation: int) -> None:
         self._log, self._generation = log, generation
         self._in_flight: deque[tuple[Message, Work]] = deque()
+        self._broken: GroupBroken | None = None
 
     def send(self, x: torch.Tensor, message: Message, *, group: Group, dst: int) -> None:
         """Copy `x` into the log and send it to rank `dst` of `group`; `x` may be changed or freed afterwards."""
@@ -40,15 +42,21 @@ class Outbox:
         self._log.record(message, x)
 
     def send_again(self, message: Message, *, group: Group, dst: int) -> None:
-        """Send what the log holds."""
+        """Send what the log holds; where that cannot be sent any more, `finish` says so."""
         buffer, itemsize = self._log.find(message)
         write_header(buffer, message, generation=self._generation, itemsize=itemsize)
-        work = group.start_send(buffer, dst=dst, tag=message.tag)
+        try:
+            work = group.start_send(buffer, dst=dst, tag=message.tag)
+        except GroupBroken as error:
+            self._broken = error
+            return
         self._log.lend(message)
         self._in_flight.append((message, work))
 
     def finish(self) -> None:
-        """Wait until all sends are received."""
+        """Wait until all sends are received. Raises: GroupBroken if one of them never will be."""
+        if self._broken is not None:
+            raise self._broken
         while self._in_flight:
             message, work = self._in_flight[0]
             work.wait()
@@ -116,5 +124,21 @@ class Inbox:
         while self._waiting and len(self._posted) < self._ahead:
             expected = self._waiting.popleft()
             buffer = self._pool.take(framed_bytes(expected.shape, expected.dtype))
-            work = expected.group.start_recv(buffer, src=expected.src, tag=expected.message.tag)
-            self._posted[expected.message] = (expected, buffer, work)
+            self._posted[expected.message] = (expected, buffer, _start(expected, buffer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Never:
+    """What will not come: its group was broken already. Told to who takes it, not to who takes what came before."""
+
+    error: GroupBroken
+
+    def wait(self) -> None:
+        raise self.error
+
+
+def _start(expected: Expected, buffer: torch.Tensor) -> Work:
+    try:
+        return expected.group.start_recv(buffer, src=expected.src, tag=expected.message.tag)
+    except GroupBroken as error:
+        return _Never(error=error)

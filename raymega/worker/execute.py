@@ -39,6 +39,7 @@ class Executor:
         self._begins = begins
         self._inbox, self._outbox = inbox, outbox
         self._num_stages = len(world.plan.layers)
+        self._token = torch.zeros(1, device=device)
 
     def train(self, batch: StepBatch, *, work: StepWork) -> None:
         """The whole program of a step; gradients are added to the accumulators of the chunks."""
@@ -113,6 +114,10 @@ class Executor:
         with run.waiting():
             return self._inbox.take(message), message
 
+    def meet(self) -> None:
+        """Wait until every shard of the team has what it needs for a backward: none of them then ends in the middle."""
+        self.world.team.all_reduce(self._token)
+
     def recycle(self, message: Message | None) -> None:
         if message is not None:
             self._inbox.recycle(message)
@@ -179,11 +184,15 @@ class _Run:
 
     def backward(self, action: Action) -> None:
         dy, received = self._executor.take(action, self)
-        kept = self._work.passes.pop((action.stage, action.microbatch))
+        at = action.stage, action.microbatch
+        kept = self._work.passes[at]
+        if dy is not None:
+            self._executor.meet()
         with self._span(action):
             self._work.adding = True  # until it has ended, the accumulators are nobody's
             run_backward(kept.y, grad=self._weight if dy is None else dy)
             self._work.adding = False
+        del self._work.passes[at]
         self._executor.keep(kept.x.grad, action, self)
         self._executor.recycle(received)
         self._executor.recycle(kept.received)

@@ -13,7 +13,7 @@ import torch
 
 from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.frames import BufferPool
-from raymega.comm.group import Fabric
+from raymega.comm.group import Fabric, GroupSpec
 from raymega.comm.p2p import Inbox, Outbox
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
@@ -99,6 +99,11 @@ class Generation:
         seconds = {"build": built - began, "load": time.perf_counter() - built}
         self._desk.reports.add(Ready(generation=self.number, committed=state.committed, seconds=seconds))
         return state
+
+    @property
+    def team(self) -> GroupSpec:
+        """The shards of this worker's stage and replica; once it has entered."""
+        return self._world.team.spec
 
     def run(self) -> None:
         """Do steps until the generation is over."""
@@ -200,16 +205,14 @@ class Generation:
         """What is done of the step after the state's, for a repair."""
         plan, work = self._assignment.plan, self.work
         stages = stages_of(plan, plan.coord_of(self._desk.settings.worker).stage)
-        if work is None:
+        if work is None or self._device.type == "cuda":  # behind an aborted kernel the ledger says more than is true
             return TeamReport(stages=stages)
         logged = (m for m in self._desk.log.messages if m.step == work.ledger.step)
-        # shards of a team stop at different actions, and a graph keeps the group it was made with
-        spoiled = work.adding or plan.mesh.tp > 1
         return TeamReport(
             stages=stages,
             done=frozenset(work.ledger.facts),
             logged=frozenset(Action(m.chunk, Kind(m.direction), m.microbatch) for m in logged),
-            spoiled=spoiled,
+            spoiled=work.adding,
         )
 
     def _enter_phase(self, name: str) -> None:

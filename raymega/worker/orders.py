@@ -5,9 +5,10 @@ threads than the one that trains, so everything here is under one condition.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Assignment, Decision
 
 
@@ -29,6 +30,7 @@ class Orders:
         self._save_at: set[int] = set()
         self._decided: Decision | None = None
         self._stopped = False
+        self._lost: set[WorkerId] = set()
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, woken: Callable[[], None]) -> None:
@@ -53,10 +55,15 @@ class Orders:
             self._save_at.update(save_at)
             self._changed.notify_all()
 
-    def abort(self, generation: int) -> Decision | None:
-        """Promise that nothing of `generation` or older decides from here on; the newest decision at that moment."""
+    def abort(self, generation: int, *, lost: Collection[WorkerId] = ()) -> Decision | None:
+        """Promise that nothing of `generation` or older decides from here on; the newest decision at that moment.
+
+        Args:
+            lost: workers that are known to be lost; nobody waits for them.
+        """
         with self._changed:
             self._aborted = max(self._aborted, generation)
+            self._lost.update(lost)
             self._changed.notify_all()
             decided = self._decided
         self._tell()
@@ -87,6 +94,12 @@ class Orders:
     @property
     def stopped(self) -> bool:
         return self._stopped
+
+    @property
+    def lost(self) -> frozenset[WorkerId]:
+        """Workers of this and older generations that are known to be lost."""
+        with self._changed:
+            return frozenset(self._lost)
 
     def is_current(self, generation: int) -> bool:
         """Is `generation` the one to work in?"""

@@ -4,7 +4,7 @@
       start(assignment)  --> orders               wait for an assignment
       feed(batches)      --> batches                build groups, hold state, report Ready
       grant(until)       --> orders                 while there is leave: step, report, snapshot, evaluate
-      abort(generation)  --> orders, fabric         a peer is gone: leave, report GenerationBroken, keep the state
+      abort(generation)  --> orders, waking         a peer is gone: leave, report GenerationBroken, keep the state
       pulse(since)       <-- reports              wait for the next assignment
 
 It knows no Ray and decides nothing about the run. Orders of an older generation have no effect.
@@ -18,8 +18,8 @@ import psutil
 import torch
 
 from raymega.comm.boundary_log import BoundaryLog
-from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
+from raymega.plan.plan import WorkerId
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
 from raymega.worker.generation import Desk, Generation
@@ -36,6 +36,7 @@ from raymega.worker.orders import Orders
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
+from raymega.worker.waking import Waking
 from raymega.worker.wires import MakeFabric, connect
 
 WORLD_CHANGED = (GroupBroken, CollectiveTimeout, StaleMessage)
@@ -53,7 +54,7 @@ class Worker:
             log=BoundaryLog(device=settings.device), chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
         self._make_fabric = fabric
-        self._fabric: Fabric | None = None
+        self._waking = Waking(lease_s=settings.config.elastic.lease_s)
         self._generation: Generation | None = None
         self.state: TrainState | None = None
         self._thread: threading.Thread | None = None
@@ -75,9 +76,9 @@ class Worker:
         """Leave to run until `until_step` steps are committed."""
         self.orders.grant(generation, until_step, save_at)
 
-    def abort(self, generation: int) -> Decision | None:
+    def abort(self, generation: int, lost: tuple[WorkerId, ...] = ()) -> Decision | None:
         """Leave `generation`; returns the newest decision: a promise that no other follows."""
-        return self.orders.abort(generation)
+        return self.orders.abort(generation, lost=lost)
 
     def chaos(self, orders: tuple[str, ...]) -> None:
         """Go wrong on purpose, beside what the config says."""
@@ -108,9 +109,10 @@ class Worker:
 
     def _wake(self) -> None:
         """A generation ended: break its groups, and let whoever waits for a batch look again."""
-        fabric = self._fabric
-        if fabric is not None and not self.orders.is_current(fabric.generation):
-            fabric.abort()
+        if self.orders.stopped:
+            self._waking.wake(lost=(self.settings.worker,))
+        elif not self.orders.is_current(self._waking.generation):
+            self._waking.wake(lost=self.orders.lost)
         self.batches.wake()
 
     def _live(self) -> None:
@@ -126,17 +128,18 @@ class Worker:
 
     def _train(self, assignment: Assignment) -> None:
         """One generation, from building its groups to leaving it."""
-        self._fabric = self._make_fabric(assignment=assignment, settings=self.settings)
+        fabric = self._make_fabric(assignment=assignment, settings=self.settings)
+        self._waking.begin(fabric)
         try:
             if not self.orders.is_current(assignment.generation):
                 return
             work = self._generation.work if self._generation is not None else None
-            self._generation = Generation(assignment=assignment, desk=self._desk, fabric=self._fabric, work=work)
+            self._generation = Generation(assignment=assignment, desk=self._desk, fabric=fabric, work=work)
             self.state = self._generation.enter(self.state)
+            self._waking.spare(self._generation.team)
             self._generation.run()
         finally:
-            self._fabric.abort()  # a peer that still waits for this worker wakes at once
-            self._fabric.close()
+            self._waking.end()
             if self._generation is not None:
                 self._generation.abandon()
 
