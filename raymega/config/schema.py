@@ -201,6 +201,14 @@ class ElasticConfig(Section):
     """A worker that has not heard from its controller for so long ends itself."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """Recoveries without a newly committed step before the run gives up."""
+    standbys: Annotated[int, Field(ge=0)] = 0
+    """Warm workers beside the mesh, on free devices; one takes a lost worker's place at the next boundary."""
+    steady_s: NonNegative = 10.0
+    """A node that came while the run trains is used once it has been there so long; longer if it went before."""
+    copies_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between copies of state into the memory of other nodes; 0: none."""
+    tolerate_nodes: Annotated[int, Field(ge=0)] = 1
+    """Nodes whose loss at once the copies outlive."""
     group_timeout_s: Positive = 300.0
     """Backstop of every collective; death is noticed long before by broken connections and leases."""
     chaos: tuple[str, ...] = ()

@@ -3,7 +3,8 @@
     workers     StartWorkers, StopWorkers, AssignPlan, AbortGeneration
     steps       FeedFrom, Grant, Evaluate
     state       PublishCheckpoint
-    records     WriteStep, Rewind, WriteRepair   (for the sinks)
+    records     WriteStep, Rewind, WriteRepair, WriteTransition   (for the sinks)
+    people      Answer
     the end     Finish
 
 Every command is idempotent: carried out twice it does what it does once. None of them blocks the loop; what takes
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 
 from raymega.control.arbitration import Decided
 from raymega.control.states import Checkpoint, Seat
+from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import RepairOrder
+from raymega.plan.transition import Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,9 @@ class StopWorkers:
 class AssignPlan:
     """Give every worker of `plan` its place in `generation`, once it is up; answered by `WorkersReady`.
 
+    With `move` the senders of the transition have a part too, and each worker answers with `StateMoved`; the first
+    grant of the generation says that the new state counts, and ends the old one.
+
     Args:
         step: committed steps to go on from.
         checkpoint: what to load; None: first values.
@@ -45,6 +51,7 @@ class AssignPlan:
         settle: the decision that leads to `step`, for those who have not applied it.
         repair: each worker's part of finishing the step that broke; without it, the step begins anew.
         links: teams that have messages for each other beside those of the routes.
+        move: the state of `step` comes from the workers of another plan; nothing is loaded.
     """
 
     generation: int
@@ -55,6 +62,7 @@ class AssignPlan:
     settle: Decided | None = None
     repair: Mapping[WorkerId, RepairOrder] = field(default_factory=dict)
     links: tuple[tuple[Place, Place], ...] = ()
+    move: Transition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +159,44 @@ class WriteRepair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTransition:
+    """The run goes on as another plan, or, not `certified`, it was rolled back and goes on as it was.
+
+    Args:
+        cause: what it was for, as half a sentence: `n1 will be gone`.
+        step: committed steps at its boundary.
+        before, after: the meshes.
+        bytes_moved: that travelled between workers.
+        prepare_s: from the cause until everyone stood at the boundary; training went on in the meantime.
+        predicted_s: of the pause.
+        actual_s: the pause, from the commit of `step` until leave was given again.
+        predicted_step_s: of a step after it; 0: nothing is known to predict from.
+        reason: the sentence for people.
+    """
+
+    cause: str
+    certified: bool
+    step: int
+    before: Mesh
+    after: Mesh
+    bytes_moved: int
+    prepare_s: float
+    predicted_s: float
+    actual_s: float
+    predicted_step_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What becomes of something that was asked for; where it is refused, the run goes on as it is."""
+
+    request: int
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """The run is over: end all that belongs to it. `resume_step`: where it can go on; None: nothing is left to do."""
 
@@ -162,5 +208,5 @@ class Finish:
 
 Command = (
     StartWorkers | StopWorkers | AssignPlan | AbortGeneration | FeedFrom | Grant | Evaluate
-    | PublishCheckpoint | WriteStep | Rewind | WriteRepair | Finish
+    | PublishCheckpoint | WriteStep | Rewind | WriteRepair | WriteTransition | Answer | Finish
 )  # fmt: skip

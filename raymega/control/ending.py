@@ -10,9 +10,9 @@ Exit code 0 only if the steps asked for were committed (law 10); a user's own st
 
 from dataclasses import replace
 
-from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
+from raymega.control.commands import AbortGeneration, Answer, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
 from raymega.control.decision import Brain, Decision
-from raymega.control.events import StopAsked
+from raymega.control.events import DrainAsked, ResizeAsked, StopAsked
 from raymega.control.policy import RESUMABLE, stop_exit_code
 from raymega.control.states import (
     Failed,
@@ -95,6 +95,13 @@ def stop_again(brain: Brain, state: Stopping | Saving, event: StopAsked, now: fl
     asked_by_t = _stop(event, now).by_t
     by_t = min((t for t in (state.stop.by_t, asked_by_t) if t is not None), default=None)
     return Decision(state=replace(state, stop=replace(state.stop, by_t=by_t)))
+
+
+def refused(brain: Brain, state: State, event: ResizeAsked | DrainAsked, now: float) -> Decision:
+    """The plan cannot be changed now."""
+    reason = "the plan is changed between steps of a run that trains; this one does not"
+    answer = () if event.request is None else (Answer(request=event.request, accepted=False, reason=reason),)
+    return Decision(state=state, commands=answer, reason=f"refused: {reason}")
 
 
 def cut_short(state: Stopping | Saving, cause: str) -> Decision:

@@ -1,9 +1,10 @@
 """What can happen to a run. An event says what is so; what to do about it is decided in `control.transitions`.
 
-    from the cluster    NodesChanged, WorkerLost
-    from the workers    WorkersReady, StepCommitted, Evaluated, ShardsSaved, SaveFailed, GenerationLeft, WorkerFailed
+    from the cluster    NodesChanged, WorkerLost, DrainAsked
+    from the workers    WorkerBorn, WorkersReady, StepCommitted, Evaluated, ShardsSaved, SaveFailed, StateMoved,
+                        GenerationLeft, WorkerFailed
     from storage        CheckpointPublished, CheckpointFailed
-    from people, time   StopAsked, Tick
+    from people, time   StopAsked, ResizeAsked, DrainAsked, Tick
 
 All fields are plain values, so that a journal line holds the whole event and can be read back (`control.codec`).
 `generation` says in which membership it happened; what comes from an older one has no effect (law 7).
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 
 from raymega.control.arbitration import Decided
 from raymega.control.states import NodeDevices, StopBy
+from raymega.layout.certificate import StatePart
+from raymega.mesh import Mesh
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import WorkerId
 
@@ -25,6 +28,13 @@ class NodesChanged:
     """
 
     nodes: tuple[NodeDevices, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBorn:
+    """A process that was started is up, its libraries are loaded, and it waits for a place in a plan."""
+
+    worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +156,22 @@ class CheckpointFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateMoved:
+    """A worker has sent and received its part of a transition, and holds the new state beside the old one.
+
+    Args:
+        part: fingerprints of what it held and of what it holds now, for the certificate.
+        seconds: of its phases.
+    """
+
+    worker: WorkerId
+    generation: int
+    part: StatePart
+    bytes_received: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
     """End the run at a boundary that all workers share. `grace_s`: it has to be over by then; None: no limit."""
 
@@ -154,15 +180,41 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeAsked:
+    """Go on with so many devices, or as this mesh, from a boundary on; answered by one `Answer`."""
+
+    request: int
+    devices: int | None = None
+    mesh: Mesh | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """A node will be gone at `by_t` (unix seconds): be off it by then.
+
+    Args:
+        request: whom to answer; None: a notice by the cluster, which waits for no answer.
+        cause: who says so, in words.
+    """
+
+    request: int | None
+    node: str
+    by_t: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time has passed, nothing else."""
 
 
 Event = (
-    NodesChanged | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
-    | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StopAsked | Tick
+    NodesChanged | WorkerBorn | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
+    | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StateMoved | StopAsked | ResizeAsked
+    | DrainAsked | Tick
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
-    NodesChanged, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
-    ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StopAsked, Tick,
+    NodesChanged, WorkerBorn, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
+    ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StateMoved, StopAsked, ResizeAsked, DrainAsked,
+    Tick,
 )  # fmt: skip

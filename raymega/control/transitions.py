@@ -17,15 +17,19 @@ from raymega.control.decision import Brain, Decision
 from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
+    DrainAsked,
     Evaluated,
     Event,
     GenerationLeft,
     NodesChanged,
+    ResizeAsked,
     SaveFailed,
     ShardsSaved,
+    StateMoved,
     StepCommitted,
     StopAsked,
     Tick,
+    WorkerBorn,
     WorkerFailed,
     WorkerLost,
     WorkersReady,
@@ -50,7 +54,9 @@ FORBIDDEN: Literal["forbidden"] = "forbidden"
 
 Handler = Callable[[Brain, Any, Any, float], Decision]  # Any: each handler names the states and events of its rows
 Row = Handler | Literal["late", "ignored", "forbidden"]
-Of = (StepCommitted, Evaluated, WorkersReady, GenerationLeft, ShardsSaved, SaveFailed)  # of one generation
+Of = (  # of one generation
+    StepCommitted, Evaluated, WorkersReady, GenerationLeft, ShardsSaved, SaveFailed, StateMoved,
+)  # fmt: skip
 
 
 class IllegalTransition(RaymegaBug):
@@ -87,6 +93,10 @@ _ANYWHERE: dict[type, Row] = {
     WorkerLost: membership.worker_lost,
     WorkerFailed: membership.worker_failed,
     CheckpointPublished: stepping.checkpoint_published,
+    WorkerBorn: IGNORED,
+    StateMoved: LATE,
+    ResizeAsked: ending.refused,
+    DrainAsked: ending.refused,
 }
 
 _IN_WAITING: dict[type, Row] = {
@@ -98,6 +108,7 @@ _IN_WAITING: dict[type, Row] = {
     ShardsSaved: IGNORED,
     SaveFailed: IGNORED,
     CheckpointFailed: IGNORED,
+    StateMoved: IGNORED,
     StopAsked: ending.stop_now,
     Tick: membership.begin_if_due,
 }
@@ -135,6 +146,7 @@ _IN_SETTLING: dict[type, Row] = {
     GenerationLeft: membership.generation_left,
     ShardsSaved: recovery.saved_before_the_break,
     SaveFailed: IGNORED,
+    StateMoved: IGNORED,
     CheckpointPublished: recovery.publishing_ended,
     CheckpointFailed: recovery.publishing_ended,
     StopAsked: ending.stop_now,

@@ -12,11 +12,14 @@ from raymega.control.commands import (
 from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
+    DrainAsked,
     Evaluated,
     GenerationLeft,
     NodesChanged,
+    ResizeAsked,
     SaveFailed,
     ShardsSaved,
+    StateMoved,
     StepCommitted,
     StopAsked,
     Tick,
@@ -41,6 +44,9 @@ from raymega.control.states import (
     Training,
     WaitingForNodes,
 )
+from raymega.layout.certificate import Fingerprint, StatePart
+from raymega.layout.shard_box import Box
+from raymega.mesh import Mesh
 from raymega.plan.plan import Plan
 from tests.control.fake_hands import nodes, plan_for
 
@@ -101,6 +107,11 @@ SAVE_FAILED = SaveFailed(worker="w3", generation=G, step=10, reason="no space le
 NEWER = CheckpointPublished(step=9, uri="mem://9", tokens_total=7200)
 NOT_PUBLISHED = CheckpointFailed(step=10, reason="checksum of shard 3")
 LOSS = Evaluated(generation=G, after_step=10, loss=5.0, tokens=1)
+PRINT = Fingerprint(name="layers.0.mlp.up", kind="exp_avg", box=Box.parse("0:4,3:6"), value=2**64 - 1)
+PART = StatePart(worker="w0", step=9, skipped=0, position=72, lr=1e-3, updates=9, before=(PRINT,), after=(PRINT,))
+MOVED = StateMoved(worker="w0", generation=G, part=PART, bytes_received=40, seconds={"move": 0.1})
+RESIZE = ResizeAsked(request=7, mesh=Mesh(dp=1, pp=2, tp=1))
+DRAIN = DrainAsked(request=8, node="n1", by_t=130.0, cause="asked by ann")
 USER, CTRL_C = StopAsked(by="user"), StopAsked(by="interrupt", grace_s=10.0)
 END = (AbortGeneration, StopWorkers, Finish)
 NONE: tuple[type[Command], ...] = ()

@@ -6,6 +6,7 @@ import pytest
 
 from raymega.control.commands import (
     AbortGeneration,
+    Answer,
     AssignPlan,
     Command,
     FeedFrom,
@@ -17,7 +18,7 @@ from raymega.control.commands import (
     StopWorkers,
     WriteStep,
 )
-from raymega.control.events import EVENTS, CheckpointFailed, Event, ShardsSaved, WorkerFailed
+from raymega.control.events import EVENTS, CheckpointFailed, Event, ShardsSaved, WorkerBorn, WorkerFailed
 from raymega.control.states import (
     STATES,
     Failed,
@@ -35,16 +36,19 @@ from raymega.control.transitions import FORBIDDEN, TABLE, IllegalTransition, dec
 from raymega.errors import RaymegaBug
 from tests.control.examples import (
     CTRL_C,
+    DRAIN,
     END,
     ERROR,
     FEWER,
     IN,
     LOSS,
+    MOVED,
     NEWER,
     NODES,
     NONE,
     NOT_PUBLISHED,
     READY,
+    RESIZE,
     SAVE_FAILED,
     SAVED,
     TICK,
@@ -135,6 +139,10 @@ ROWS: list[tuple[str, Event, type[State], tuple[type[Command], ...], str]] = [
     ("saving", CheckpointFailed(step=20, reason="torn"), Failed, END, "torn"),
     ("saving", USER, Saving, NONE, "the last save is underway"),
     ("saving", TICK, Saving, NONE, ""),
+    ("training", WorkerBorn(worker="w4"), Training, NONE, ""),
+    ("starting", RESIZE, Starting, (Answer,), "refused"),
+    ("stopping", DRAIN, Stopping, (Answer,), "refused"),
+    ("settling", MOVED, Settling, NONE, ""),
 ]  # fmt: skip
 
 
