@@ -25,6 +25,7 @@ from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
 from raymega.driver.by_name import named
+from raymega.driver.chaos import check_orders
 from raymega.driver.journal import Journal
 from raymega.driver.lock import RunLock
 from raymega.driver.node_watch import Device
@@ -150,6 +151,12 @@ class Controller:
         """Ask the run to end; a second time at once."""
         if self._runtime is not None:
             self._runtime.tell(StopAsked(by=by, grace_s=grace_s))
+
+    def chaos(self, orders: tuple[str, ...]) -> None:
+        """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
+        check_orders(orders, config=self._launch.config)
+        if self._runtime is not None:
+            self._runtime.disturb(orders)
 
     def close(self) -> None:
         """End the run at once if it is not over, and wait until nothing of it is left but this controller."""

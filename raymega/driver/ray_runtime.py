@@ -29,6 +29,7 @@ from raymega.control.events import (
     WorkersReady,
 )
 from raymega.control.states import Seat
+from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.listening import Hearing
 from raymega.driver.membership import Membership
@@ -42,6 +43,7 @@ from raymega.errors import StateError
 from raymega.layout.checkpoint_layout import directory_of
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
+    ChaosAsked,
     GenerationBroken,
     Pulse,
     Ready,
@@ -83,6 +85,7 @@ class RayRuntime:
         self._config, self._place, self._publisher = config, place, publisher
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._newest_t = 0.0
+        self._chaos = ChaosHands(self.tell)
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
@@ -121,6 +124,12 @@ class RayRuntime:
     def memory_bytes(self) -> int:
         """Of the worker that holds most: on its device, or resident."""
         return max(tuple(self._memory.values()), default=0)
+
+    def disturb(self, orders: tuple[str, ...]) -> None:
+        """Have these things go wrong, each at its point."""
+        self._chaos.add(orders)
+        for worker in self._workers.names:
+            self._workers.send(worker, "chaos", orders)
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -196,6 +205,9 @@ class RayRuntime:
                 if self._membership.is_complete_with(worker, report):
                     self.tell(WorkersReady(generation=report.generation))
                 return
+            case ChaosAsked():
+                self._chaos.take(report, node=self._workers.node_of(worker))
+                return
             case StepTrace():
                 plan = self._membership.plan_of(report.generation)
                 if plan is not None:
@@ -243,4 +255,7 @@ class RayRuntime:
             device="cuda:0" if self._place.device == "cuda" else "cpu",
             bind_address=self._watch.addresses[seat.node],
             log_file=f"{self._place.run_dir}/logs/worker-{seat.worker}.log",
+            node=seat.node,
+            node_number=self._chaos.number_of(seat.node),
+            chaos=self._chaos.orders,
         )

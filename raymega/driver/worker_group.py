@@ -108,6 +108,12 @@ class WorkerGroup:
                 with suppress(ProcessLookupError):
                     member.pidfd = os.pidfd_open(birth.pid)
 
+    @property
+    def names(self) -> tuple[WorkerId, ...]:
+        """The workers that are not ended yet."""
+        with self._lock:
+            return tuple(self._members)
+
     def node_of(self, worker: WorkerId) -> str:
         """The node of a worker that is not ended yet; empty for any other."""
         member = self._members.get(worker)
