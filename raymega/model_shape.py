@@ -15,7 +15,7 @@ appendix B) do, although a causal kernel may skip half of it. Recomputation is n
 model asks for, not what a run spends. Norms, rotations, softmax and the optimizer are left out, as is usual.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from raymega.config.dims import Dims, dims_of
@@ -69,6 +69,25 @@ def parameter_count(model: ModelConfig, *, seq_len: int) -> ParameterCount:
     return ParameterCount(
         embedding=vocabulary + positions,
         block=_block_matrices(model, dims) + _block_vectors(model, dims),
+        blocks=dims.layers,
+        final_norm=_norm(model, dims),
+        head=0 if model.tie_embeddings else vocabulary,
+    )
+
+
+def local_parameter_count(model: ModelConfig, *, seq_len: int, tp: int) -> ParameterCount:
+    """Count what the first shard of a team of `tp` holds, unpadded: no other holds more.
+
+    Args:
+        tp: divides heads and inner size; kv heads that are fewer are held by several shards.
+    """
+    dims = dims_of(model)
+    vocabulary = -(-dims.vocab // tp) * dims.hidden
+    positions = seq_len * dims.hidden if model.kind == "gpt2" else 0
+    local = replace(dims, heads=dims.heads // tp, kv_heads=max(1, dims.kv_heads // tp), ffn=dims.ffn // tp)
+    return ParameterCount(
+        embedding=vocabulary + positions,
+        block=_block_matrices(model, local) + _block_vectors(model, local),
         blocks=dims.layers,
         final_norm=_norm(model, dims),
         head=0 if model.tie_embeddings else vocabulary,

@@ -70,13 +70,16 @@ class Timeline:
         return "\n".join(f"{team:<{head}} | {cells}".rstrip() for team, cells in rows)
 
 
-def timeline(programs: Programs, *, durations: Durations, num_stages: int, message_s: float = 0.0) -> Timeline:
+def timeline(
+    programs: Programs, *, durations: Durations, num_stages: int, message_s: float | Durations = 0.0
+) -> Timeline:
     """Run `programs`, which `check` has passed.
 
     Args:
         durations: of every virtual stage and kind that occurs.
         num_stages: virtual stages.
-        message_s: from the end of an action to the start of one on another team that takes its output in.
+        message_s: from the end of an action to the start of one on another team that takes its output in; the same
+            everywhere, or by the (virtual stage, kind) that sends.
     Raises:
         RaymegaBug: the programs stand still.
     """
@@ -98,12 +101,14 @@ def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float
 class _Clock:
     """A run under way: the spans so far. An input that no program makes is there from the start."""
 
-    def __init__(self, *, programs: Programs, durations: Durations, num_stages: int, message_s: float) -> None:
+    def __init__(
+        self, *, programs: Programs, durations: Durations, num_stages: int, message_s: float | Durations
+    ) -> None:
         self.spans: dict[str, list[Span]] = {team: [] for team in programs}
         self._programs = programs
         self._durations = durations
         self._num_stages = num_stages
-        self._message_s = message_s
+        self._message_s = message_s if isinstance(message_s, Mapping) else dict.fromkeys(durations, message_s)
         self._team_of = {action: team for team, program in programs.items() for action in program}
         self._ends: dict[Action, float] = {}
 
@@ -127,7 +132,7 @@ class _Clock:
             return 0.0
         if made not in self._ends:
             return None
-        return self._ends[made] + (self._message_s if self._team_of[made] != team else 0.0)
+        return self._ends[made] + (self._message_s[made.stage, made.kind] if self._team_of[made] != team else 0.0)
 
 
 def _label(spans: Mapping[str, tuple[Span, ...]]) -> Callable[[Action], str]:

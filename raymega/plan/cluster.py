@@ -8,9 +8,11 @@ A device is what one worker needs: a GPU with `cpus_per_worker` cores beside it 
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from raymega.errors import ConfigError
+from raymega.plan.hardware import CPU_CORE, HERE, Device, Links
 from raymega.plan.plan import WorkerId
 
 NodeId = str
@@ -25,6 +27,8 @@ class Node:
         held: of these, in use by others now.
         stock: what the node has, in words, for messages: `4 CPU, 0 GPU`.
         labels: what its owner says of it: zone, spot.
+        device: what each of its devices is.
+        rack: nodes of one rack have a faster way to each other than to the rest.
     """
 
     id: NodeId
@@ -32,6 +36,15 @@ class Node:
     held: int = 0
     stock: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    device: Device = CPU_CORE
+    rack: str = ""
+
+    def __post_init__(self) -> None:
+        if self.devices < 0 or not 0 <= self.held <= self.devices:
+            raise ConfigError(
+                f"Node {self.id} has {self.devices} devices, {self.held} of them in use; a node has none or more, and "
+                f"not more in use than it has. Give its real numbers."
+            )
 
     @property
     def free(self) -> int:
@@ -44,10 +57,12 @@ class Cluster:
 
     Args:
         unit: what a device is here, for messages: `device`, `worker of 8 CPUs`.
+        links: the ways between devices.
     """
 
     nodes: tuple[Node, ...]
     unit: str = "device"
+    links: Links = HERE
 
     @classmethod
     def of_workers(cls, workers: Mapping[WorkerId, NodeId]) -> "Cluster":
@@ -75,7 +90,7 @@ class Cluster:
 
     def without(self, lost: Collection[NodeId]) -> "Cluster":
         """The same cluster after the nodes in `lost` have gone."""
-        return Cluster(nodes=tuple(node for node in self.nodes if node.id not in lost), unit=self.unit)
+        return replace(self, nodes=tuple(node for node in self.nodes if node.id not in lost))
 
     def __str__(self) -> str:
         """`4 on 2 nodes (2 in use by others); the largest node has 2 (2 CPU, 0 GPU)`."""

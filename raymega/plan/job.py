@@ -1,0 +1,78 @@
+"""What is to be computed, and by what kind of software, before anything is laid over devices.
+
+job       model, sequence length, batch, optimizer, number format
+software  how a trainer computes it: raymega's own way, or another's, so that published figures can be compared
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from raymega.config.schema import Config, ModelConfig
+from raymega.plan.hardware import Precision
+
+Optimizer = Literal["sgd", "adamw"]
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """How a trainer computes, as far as it shows in seconds and bytes.
+
+    Args:
+        attention: fused keeps no scores; plain writes them to memory (and, with dropout, their mask).
+        keeps_masks: dropout's masks are kept for the backward; otherwise they are drawn again.
+        overlaps_collectives: a team's collectives of the backward run beside the weights' gradients.
+        overlaps_messages: messages between stages run beside passes.
+        scatters_messages: each shard sends its part of a message, and the receiving team gathers it.
+        reduces_out_of_place: the sum of gradients has a buffer of its own, so that its inputs survive a failure.
+        logs_boundaries: what was sent to another stage is kept until the step is committed.
+        gradient_bytes: of one accumulated gradient.
+    """
+
+    attention: Literal["fused", "plain"] = "fused"
+    keeps_masks: bool = False
+    overlaps_collectives: bool = True
+    overlaps_messages: bool = True
+    scatters_messages: bool = False
+    reduces_out_of_place: bool = True
+    logs_boundaries: bool = True
+    gradient_bytes: int = 4
+
+
+RAYMEGA = Software()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a step computes. `model.vocab_size` is set."""
+
+    model: ModelConfig
+    seq_len: int
+    batch_size: int
+    optimizer: Optimizer = "adamw"
+    precision: Precision = "fp32"
+    software: Software = RAYMEGA
+
+    @property
+    def element_bytes(self) -> int:
+        """Of a weight and of an activation."""
+        return ELEMENT_BYTES[self.precision]
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.seq_len
+
+
+def job_of(config: Config, *, precision: Precision | None = None) -> Job:
+    """What `config` asks to compute.
+
+    Args:
+        precision: instead of the config's.
+    """
+    return Job(
+        model=config.model,
+        seq_len=config.data.seq_len,
+        batch_size=config.training.batch_size,
+        optimizer=config.training.optimizer,
+        precision=precision or config.training.precision,
+    )

@@ -1,0 +1,75 @@
+"""One way to lay a job over devices, before any device is named: what the models of memory and time judge.
+
+    dp=16 tp=8 pp=12    layers 8 8 8 ..    micro-batches of 10    1f1b    recompute none    optimizer whole
+
+A `Plan` is a layout whose ranks have workers. What a plan does not say yet is at its default.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from raymega.mesh import Mesh
+from raymega.plan.activations import RecomputeKind
+from raymega.plan.job import Job
+from raymega.plan.plan import Plan
+from raymega.plan.stages import Layers
+
+Recompute = RecomputeKind | frozenset[int]
+"""Of the forward, in the backward: nothing, attention's core, everything, or everything of these layers."""
+ShardOptimizer = Literal["none", "zero1", "mirrored"]
+"""Masters and moments over the replicas: on each, cut, or cut with a second holder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelLayout:
+    """See above.
+
+    Args:
+        layers: (first, end) of each virtual stage.
+    """
+
+    mesh: Mesh
+    layers: Layers
+    microbatch_size: int
+    schedule: str = "1f1b"
+    sequence_parallel: bool = False
+    recompute: Recompute = "none"
+    shard_optimizer: ShardOptimizer = "none"
+
+    @property
+    def num_chunks(self) -> int:
+        return len(self.layers) // self.mesh.pp
+
+    def chunks_of(self, stage: int) -> tuple[int, ...]:
+        """The virtual stages on `stage`."""
+        return tuple(range(stage, len(self.layers), self.mesh.pp))
+
+    def recompute_of(self, layer: int) -> RecomputeKind:
+        if isinstance(self.recompute, frozenset):
+            return "full" if layer in self.recompute else "none"
+        return self.recompute
+
+    def microbatches(self, job: Job) -> int:
+        """Micro-batches of the replica that has most of them."""
+        return -(-job.batch_size // (self.microbatch_size * self.mesh.dp))
+
+    def __str__(self) -> str:
+        """`dp=16 tp=8 pp=12, micro-batch 10, 1f1b, sequence parallel`: what differs from the default is named."""
+        parts = [str(self.mesh), f"micro-batch {self.microbatch_size}", self.schedule]
+        parts += [f"{self.num_chunks} chunks"] if self.num_chunks > 1 else []
+        parts += ["sequence parallel"] if self.sequence_parallel else []
+        kind = "of some layers" if isinstance(self.recompute, frozenset) else self.recompute
+        parts += [f"recompute {kind}"] if self.recompute != "none" else []
+        parts += [f"optimizer {self.shard_optimizer}"] if self.shard_optimizer != "none" else []
+        return ", ".join(parts)
+
+
+def layout_of(plan: Plan) -> ParallelLayout:
+    """The layout of a plan, without its workers and routes."""
+    return ParallelLayout(
+        mesh=plan.mesh,
+        layers=plan.layers,
+        microbatch_size=plan.microbatch_size,
+        schedule=plan.schedule,
+        sequence_parallel=plan.sequence_parallel,
+    )

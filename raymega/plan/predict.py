@@ -1,0 +1,265 @@
+"""What a step of a layout takes on a cluster: seconds by part, bytes by kind.
+
+seats      ranks on nodes      -> the slowest device, the links of each talk       (plan.seats)
+passes     FLOPs, bytes        -> seconds of F and B of each virtual stage         (plan.cost)
+pipeline   the real actions    -> when each runs                                   (pipeline.timeline)
+reduce     gradients over dp and between tied ends;   apply    the optimizer's pass over memory
+step_s = pipeline + reduce + apply
+
+part       seconds of the average device
+compute    passes                                  bubble     waiting for others, messages included
+exchange   collectives of a team that are seen     reduce, apply, host
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+from raymega.config.dims import dims_of
+from raymega.pipeline.actions import Kind, Program
+from raymega.pipeline.catalog import schedule
+from raymega.pipeline.timeline import Timeline, even_durations, timeline
+from raymega.plan.activations import RecomputeKind, boundary_bytes
+from raymega.plan.cluster import Cluster, NodeId
+from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
+from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_seconds, layer_seconds
+from raymega.plan.fitted import PUBLISHED, Constants
+from raymega.plan.job import Job
+from raymega.plan.memory import StageMemory, memory_by_stage, optimizer_share, stage_parameters
+from raymega.plan.parallel_layout import ParallelLayout, layout_of
+from raymega.plan.placement import place
+from raymega.plan.plan import Plan
+from raymega.plan.seats import StageSeats, seats_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """Where the seconds of a step go on the average device; they add up to the step."""
+
+    compute_s: float
+    exchange_s: float
+    bubble_s: float
+    reduce_s: float
+    apply_s: float
+    host_s: float
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.by_part.values())
+
+    @property
+    def by_part(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrediction:
+    """What a step takes.
+
+    Args:
+        memory: on each device, by stage.
+        usable_bytes: on the smallest device of each stage.
+        job: what is computed.
+    """
+
+    layout: ParallelLayout
+    seconds: StepSeconds
+    memory: tuple[StageMemory, ...]
+    usable_bytes: tuple[float, ...]
+    job: Job
+
+    @property
+    def step_s(self) -> float:
+        return self.seconds.total_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.job.tokens_per_step / self.step_s
+
+    @property
+    def fits(self) -> bool:
+        return all(need.total <= have for need, have in zip(self.memory, self.usable_bytes, strict=True))
+
+    @property
+    def peak_bytes(self) -> float:
+        """Of the device that needs most."""
+        return max(need.total for need in self.memory)
+
+
+def predict(
+    plan: Plan, *, job: Job, cluster: Cluster, nodes: Sequence[NodeId] | None = None, constants: Constants = PUBLISHED
+) -> StepPrediction:
+    """Predict a step of `plan` on `cluster`.
+
+    Args:
+        nodes: of each rank; default: as `placement.place` lays them.
+    """
+    return predict_layout(layout_of(plan), job=job, cluster=cluster, nodes=nodes, constants=constants)
+
+
+def predict_layout(
+    layout: ParallelLayout,
+    *,
+    job: Job,
+    cluster: Cluster,
+    nodes: Sequence[NodeId] | None = None,
+    constants: Constants = PUBLISHED,
+) -> StepPrediction:
+    """Predict a step of a layout. Arguments as for `predict`."""
+    sitting = nodes or place(layout.mesh, cluster=cluster)
+    ground = Ground(
+        job=job,
+        layout=layout,
+        seats=seats_of(layout.mesh, nodes=sitting, cluster=cluster),
+        cluster=cluster,
+        constants=constants,
+    )
+    return StepPrediction(
+        layout=layout,
+        seconds=step_seconds(ground),
+        memory=memory_by_stage(job, layout),
+        usable_bytes=tuple(seat.least_bytes for seat in ground.seats),
+        job=job,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """A job laid over seats."""
+
+    job: Job
+    layout: ParallelLayout
+    seats: tuple[StageSeats, ...]
+    cluster: Cluster
+    constants: Constants
+
+    def site(self, stage: int) -> TeamSite:
+        """What a team of `stage` computes on."""
+        return TeamSite(
+            job=self.job,
+            device=self.seats[stage].device,
+            links=self.cluster.links,
+            ring=self.seats[stage].team,
+            constants=self.constants,
+            microbatch_size=self.layout.microbatch_size,
+            sequence_parallel=self.layout.sequence_parallel,
+        )
+
+
+def step_seconds(ground: Ground) -> StepSeconds:
+    """The parts of a step."""
+    passes = virtual_stage_seconds(ground)
+    run = _run(ground, passes)
+    count, pp = ground.layout.microbatches(ground.job), ground.layout.mesh.pp
+    compute = sum(p.forward_s + p.backward_s for p in passes) * count / pp
+    exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes) * count / pp
+    host = ground.constants.pass_s * 2 * count * ground.layout.num_chunks
+    return StepSeconds(
+        compute_s=compute,
+        exchange_s=exchange,
+        bubble_s=max(0.0, run.total_s - compute - exchange - host),
+        reduce_s=reduce_seconds(ground),
+        apply_s=max(apply_seconds(ground, stage=stage) for stage in range(pp)),
+        host_s=host + ground.constants.step_s,
+    )
+
+
+def virtual_stage_seconds(ground: Ground) -> tuple[PassSeconds, ...]:
+    """One micro-batch at each virtual stage, embedding and loss counted where they are."""
+    layout, end = ground.layout, len(ground.layout.layers) - 1
+    sites = [ground.site(stage) for stage in range(layout.mesh.pp)]
+    by_kind = [{kind: layer_seconds(site, recompute=kind) for kind in get_args(RecomputeKind)} for site in sites]
+    found = []
+    for chunk, (first, stop) in enumerate(layout.layers):
+        stage = chunk % layout.mesh.pp
+        kinds = [layout.recompute_of(layer) for layer in range(first, stop)]
+        parts = [by_kind[stage][kind].times(kinds.count(kind)) for kind in sorted(set(kinds))]
+        parts += [embedding_seconds(sites[stage])] if chunk == 0 else []
+        parts += [head_seconds(sites[stage])] if chunk == end else []
+        found.append(sum(parts[1:], start=parts[0]))
+    return tuple(found)
+
+
+def reduce_seconds(ground: Ground) -> float:
+    """Gradients over the replicas of each stage, all at once, then between the ends that hold a tied matrix."""
+    slowest = max(_ring_seconds(ground, stage) for stage in range(ground.layout.mesh.pp))
+    job, mesh = ground.job, ground.layout.mesh
+    if not job.model.tie_embeddings or mesh.pp == 1:
+        return slowest
+    matrix = -(-dims_of(job.model).vocab // mesh.tp) * job.model.hidden_size * job.software.gradient_bytes
+    return slowest + 2 * message_s(matrix, link=ground.seats[-1].hop, constants=ground.constants)
+
+
+def apply_seconds(ground: Ground, *, stage: int) -> float:
+    """Passes over memory of norm, clipping and update; a buffer of its own for the sum costs a copy."""
+    job, layout = ground.job, ground.layout
+    parameters = stage_parameters(job, layout, stage=stage)
+    gradient = job.software.gradient_bytes
+    update = {"adamw": 7, "sgd": 3}[job.optimizer] * 4 + (job.element_bytes if job.precision != "fp32" else 0)
+    always = 2 * gradient + (2 * gradient if job.software.reduces_out_of_place else 0)  # norm, clearing; copy
+    return ground.site(stage).memory_s(parameters * (update * optimizer_share(layout) + always))
+
+
+def schedule_bubble(layout: ParallelLayout, *, job: Job) -> float:
+    """The share of a step that the schedule leaves empty where all passes of a kind take as long."""
+    num_stages = len(layout.layers)
+    return timeline(
+        _programs(layout, job),
+        durations=even_durations(num_stages=num_stages, forward_s=1.0, backward_s=2.0),
+        num_stages=num_stages,
+    ).bubble_share()
+
+
+def _run(ground: Ground, passes: Sequence[PassSeconds]) -> Timeline:
+    """The clock of the replica that has most micro-batches; where messages block, they take the sender's time."""
+    job, layout, extra = ground.job, ground.layout, ground.constants.pass_s
+    durations = {}
+    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in Kind), 0.0)
+    for v, seconds in enumerate(passes):
+        durations[v, Kind.F] = seconds.forward_s + seconds.forward_exchange_s + extra
+        durations[v, Kind.B] = seconds.backward_s + seconds.backward_exchange_s + extra
+    for at in messages:
+        sent = _message_seconds(ground, *at)
+        if job.software.overlaps_messages:
+            messages[at] = sent
+        else:
+            durations[at] += sent
+    return timeline(_programs(layout, job), durations=durations, num_stages=len(layout.layers), message_s=messages)
+
+
+def _message_seconds(ground: Ground, virtual_stage: int, kind: Kind) -> float:
+    """What a pass of `virtual_stage` sends; the first backward and the last forward send nothing."""
+    layout = ground.layout
+    end = virtual_stage == (len(layout.layers) - 1 if kind is Kind.F else 0)
+    if layout.mesh.pp == 1 or end:
+        return 0.0
+    num_bytes = boundary_bytes(
+        ground.job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp,
+        sequence_parallel=layout.sequence_parallel,
+    )  # fmt: skip
+    crossing = virtual_stage if kind is Kind.F else virtual_stage - 1
+    seats, constants = ground.seats[crossing % layout.mesh.pp], ground.constants
+    if not ground.job.software.scatters_messages or layout.sequence_parallel:
+        return message_s(num_bytes, link=seats.hop, constants=constants)
+    gather = half_ring_s(num_bytes, ring=seats.team, links=ground.cluster.links, constants=constants)
+    return message_s(num_bytes / layout.mesh.tp, link=seats.hop, constants=constants) + gather
+
+
+def _ring_seconds(ground: Ground, stage: int) -> float:
+    job, layout = ground.job, ground.layout
+    parameters, ring = stage_parameters(job, layout, stage=stage), ground.seats[stage].replicas
+    links, constants = ground.cluster.links, ground.constants
+    gradients = parameters * job.software.gradient_bytes
+    if layout.shard_optimizer == "none":
+        return all_reduce_s(gradients, ring=ring, links=links, constants=constants)
+    scatter = half_ring_s(gradients, ring=ring, links=links, constants=constants)
+    return scatter + half_ring_s(parameters * job.element_bytes, ring=ring, links=links, constants=constants)
+
+
+def _programs(layout: ParallelLayout, job: Job) -> dict[str, Program]:
+    row, pp = schedule(layout.schedule), layout.mesh.pp
+    microbatches = tuple(range(layout.microbatches(job)))
+    return {
+        f"stage {stage}": row.program(stage=stage, num_stages=pp, microbatches=microbatches, chunks=layout.num_chunks)
+        for stage in range(pp)
+    }
