@@ -1,23 +1,27 @@
-"""Ray's table of nodes as events: which nodes are alive, and how many devices of each the run may use.
+"""Ray's table of nodes as events: which nodes are alive, how many devices of each the run may use, which are to go.
 
 The table is read every half second (0.3-0.5 ms each time); an event is told when what it says has changed. Devices
 are counted from what nodes have, not from what is free at the moment: the run's own workers and data tasks come and go.
+A node under a drain notice is alive, and counted, until it is gone.
 """
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import ray
 
 from raymega.config.schema import Config
-from raymega.control.events import NodesChanged
+from raymega.control.events import DrainAsked, NodesChanged
 from raymega.control.states import NodeDevices
+from raymega.driver.ray_private import draining_nodes
 from raymega.driver.threads import Failed, start_thread
 from raymega.plan.cluster import Cluster, Node, NodeId, devices_in
 
 POLL_S = 0.5
+WITHOUT_DEADLINE_S = 24 * 3600.0  # of a notice that names none
 LOOPBACK = "127.0.0.1"
 Row = Mapping[str, Any]  # Any: a row of ray.nodes()
 Device = Literal["cpu", "cuda"]
@@ -54,17 +58,31 @@ def addresses_of(rows: Iterable[Row]) -> dict[NodeId, str]:
     return {row["NodeID"]: row["NodeManagerAddress"] for row in alive}
 
 
+def notices(draining: Mapping[NodeId, float], *, seen: Mapping[NodeId, float], now: float) -> tuple[DrainAsked, ...]:
+    """What the cluster says of nodes that are to go, where it has not said so before.
+
+    Args:
+        draining, seen: node -> when it will be gone, in Unix seconds; 0: nobody said when.
+    """
+    return tuple(
+        DrainAsked(request=None, node=node, by_t=by_t or now + WITHOUT_DEADLINE_S, cause="a notice of the cluster")
+        for node, by_t in draining.items()
+        if seen.get(node) != by_t
+    )
+
+
 class NodeWatch:
-    """Tells `NodesChanged`: at once, and from a thread of its own whenever something has changed."""
+    """Tells what the table says: at once, and from a thread of its own whenever something has changed."""
 
     def __init__(
-        self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged], None], failed: Failed
+        self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged | DrainAsked], None], failed: Failed
     ) -> None:
         self._device: Device = device
         self._cpus_per_worker, self._tell = cpus_per_worker, tell
         self.alive: frozenset[NodeId] = frozenset()
         self.addresses: dict[NodeId, str] = {}
         self._seen: tuple[NodeDevices, ...] | None = None
+        self._draining: dict[NodeId, float] = {}
         self._look()
         self._closed = threading.Event()
         self._thread = start_thread(self._watch, name="node-watch", failed=failed)
@@ -87,3 +105,7 @@ class NodeWatch:
             self.addresses |= alive  # a seat may be asked for on a node that has just gone: Ray refuses it
             self.alive = frozenset(alive)
             self._tell(NodesChanged(nodes=seen))
+        draining = draining_nodes()
+        for notice in notices(draining, seen=self._draining, now=time.time()):
+            self._tell(notice)
+        self._draining = draining

@@ -7,7 +7,7 @@ import pytest
 
 from raymega.config.schema import Config
 from raymega.driver.names import draw_name
-from raymega.driver.node_watch import addresses_of, cluster_of, device_of
+from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
 from raymega.driver.preflight import IN_A_JOB, refuse_relative_in_job
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.driver.translate import failed
@@ -77,3 +77,12 @@ def test_an_error_keeps_its_exit_code_and_any_other_is_a_bug():
     assert failed("w1", StateError("torn"), generation=3).exit_code == 5
     told = failed("w1", KeyError("x"), generation=3)
     assert (told.exit_code, told.error) == (1, "KeyError: 'x'")
+
+
+def test_a_notice_of_the_cluster_is_told_once_and_again_when_its_deadline_changes():
+    first = notices({"1": 1030.0, "2": 0.0}, seen={}, now=1000.0)
+    assert [(notice.node, notice.by_t, notice.request) for notice in first] == [
+        ("1", 1030.0, None), ("2", 1000.0 + WITHOUT_DEADLINE_S, None),
+    ]  # fmt: skip
+    assert notices({"1": 1030.0, "2": 0.0}, seen={"1": 1030.0, "2": 0.0}, now=1001.0) == ()
+    assert [notice.by_t for notice in notices({"1": 1010.0}, seen={"1": 1030.0}, now=1001.0)] == [1010.0]
