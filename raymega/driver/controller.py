@@ -3,6 +3,7 @@
     Launch --> Controller.start     journal, sinks, hands; the loop begins
                Controller.news      turns since n, and the end once there is one; renews the owner's lease
                Controller.stop      a stop is asked for
+               Controller.ask       another size, or to be off a node: the brain's answer
                Controller.leave     after the end: this process goes
 
 It runs in an actor of its own, `raymega:NAME`, or in the process that made it. A foreground run has an owner: when
@@ -19,11 +20,13 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from raymega.config.schema import Config
+from raymega.control.commands import Answer
 from raymega.control.decision import Brain
 from raymega.control.events import StopAsked
 from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
+from raymega.driver.asking import OVER, Wish
 from raymega.driver.by_name import named
 from raymega.driver.chaos import check_orders
 from raymega.driver.journal import Journal
@@ -152,6 +155,14 @@ class Controller:
         if self._runtime is not None:
             self._runtime.tell(StopAsked(by=by, grace_s=grace_s))
 
+    def ask(self, wish: Wish) -> Answer:
+        """Put `wish` before the brain and wait for its answer."""
+        if self._told.ended is not None:
+            return Answer(request=wish.request or 0, accepted=False, reason=OVER)
+        if self._runtime is None:
+            return Answer(request=wish.request or 0, accepted=False, reason="the run is only just starting")
+        return self._runtime.desk.ask(wish).result()
+
     def chaos(self, orders: tuple[str, ...]) -> None:
         """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
         check_orders(orders, config=self._launch.config)
@@ -228,7 +239,8 @@ class ControllerActor(Controller):
         os._exit(0)
 
 
-RemoteController = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(ControllerActor)
+CALLERS = 16  # each call of someone who waits has a thread
+RemoteController = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=CALLERS)(ControllerActor)
 
 
 def controller_name(run: str) -> str:

@@ -39,6 +39,7 @@ class Hearing:
     """Who is told what. Each is called from the listening thread and must return at once."""
 
     pulse: Callable[[Pulse], None]
+    born: Callable[[WorkerId], None]
     lost: Callable[[WorkerId, str, float], None]  # worker, cause, seconds of silence
     failed: Callable[[WorkerId, BaseException], None]  # a call raised in the worker's process
     broke: Failed  # the listening itself

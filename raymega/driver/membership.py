@@ -30,11 +30,13 @@ from raymega.worker.interface import Assignment, Ready, StepReport
 class _Generation:
     """What is known of the newest membership.
 
-    `committed`: the newest step that was heard of. `heard`: the decision that led to it.
+    `members`: all who have a part in it, those included that only send state. `committed`: the newest step that was
+    heard of. `heard`: the decision that led to it.
     """
 
     number: int
     plan: Plan
+    members: tuple[WorkerId, ...]
     skipped_before: int
     committed: int
     heard: Decided | None = None
@@ -70,16 +72,19 @@ class Membership:
         return current.plan if current is not None and current.number == generation else None
 
     def assign(self, command: AssignPlan) -> None:
-        """Give every worker of the plan its place."""
+        """Give every worker of the plan its place; in a move of state, those that only send have one too."""
+        members = command.plan.living if command.move is None else command.move.members(command.plan)
         self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
-        before = self._current if command.keep_state else None
+        before = self._current if command.keep_state or command.move is not None else None
         skipped = before.skipped_before if before is not None else _skipped_in(command.checkpoint)
+        kept = [] if before is None else list(before.skipped)
         with self._lock:
             self._current = _Generation(
                 number=command.generation,
                 plan=command.plan,
+                members=members,
                 skipped_before=skipped,
-                skipped=[] if before is None else list(before.skipped),
+                skipped=kept,
                 committed=command.step,
                 heard=None if before is None else before.heard,
             )
@@ -91,11 +96,12 @@ class Membership:
             checkpoint=command.checkpoint.uri if command.checkpoint is not None else None,
             keep_state=command.keep_state,
             eval_batches=self._eval_batches,
-            skipped=skipped,
+            skipped=skipped + sum(number <= command.step for number in kept),
             settle=command.settle.facts if command.settle is not None else None,
             links=command.links,
+            move=command.move,
         )
-        for worker in command.plan.living:
+        for worker in members:
             self._workers.send(worker, "start", replace(assignment, repair=command.repair.get(worker)))
 
     def abort(self, generation: int) -> None:
@@ -158,7 +164,7 @@ class Membership:
     def _tell_all(self, generation: int, order: str, *arguments: object) -> None:
         current = self._current
         if current is not None and current.number == generation:
-            for worker in current.plan.living:
+            for worker in current.members:
                 self._workers.send(worker, order, *arguments)
 
     def _send_batches(self, worker: WorkerId, generation: int, batches: tuple[object, ...]) -> None:

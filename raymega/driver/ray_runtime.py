@@ -25,10 +25,12 @@ from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
     Event,
+    WorkerBorn,
     WorkerLost,
     WorkersReady,
 )
 from raymega.control.states import Seat
+from raymega.driver.asking import Desk
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.listening import Hearing
@@ -85,6 +87,7 @@ class RayRuntime:
         self._config, self._place, self._publisher = config, place, publisher
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._newest_t = 0.0
+        self.desk = Desk(self.tell)
         self._chaos = ChaosHands(self.tell)
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
@@ -93,7 +96,7 @@ class RayRuntime:
             device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail
         )
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
-        hearing = Hearing(pulse=self._heard, lost=self._lost, failed=self._broke, broke=self._fail)
+        hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
         self._workers = WorkerGroup(self._hiring(), hearing=hearing)
         self._membership = Membership(
             self._workers,
@@ -149,11 +152,14 @@ class RayRuntime:
                 self._do(self._orders, lambda: self._membership.evaluate(command))
             case ask.PublishCheckpoint():
                 self._do(self._clerk, lambda: self._publish(command))
-            case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.Finish():
+            case ask.Answer():
+                self.desk.answer(command)
+            case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.WriteTransition() | ask.Finish():
                 pass  # the sinks' part; after the end the loop returns, and `close` follows
 
     def close(self) -> None:
         """End all that this run has started, and see that it is gone. Raises: ClusterError naming what stays."""
+        self.desk.close()
         self._orders.shutdown(cancel_futures=True)
         self._undertaker.shutdown()
         self._membership.close()
@@ -198,6 +204,9 @@ class RayRuntime:
         self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
         for _, report in pulse.reports:
             self._take(pulse.worker, report)
+
+    def _born(self, worker: WorkerId) -> None:
+        self.tell(WorkerBorn(worker=worker))
 
     def _take(self, worker: WorkerId, report: Report) -> None:
         match report:

@@ -9,6 +9,7 @@ from raymega.control.events import (
     GenerationLeft,
     SaveFailed,
     ShardsSaved,
+    StateMoved,
     StepCommitted,
     WorkerFailed,
 )
@@ -17,8 +18,9 @@ from raymega.plan.plan import WorkerId
 from raymega.worker import interface as told
 
 Told = (
-    told.StepReport | told.EvalReport | told.ShardsSaved | told.SaveFailed | told.GenerationBroken | told.WorkerFailed
-)
+    told.StepReport | told.EvalReport | told.ShardsSaved | told.SaveFailed | told.Moved | told.GenerationBroken
+    | told.WorkerFailed
+)  # fmt: skip
 
 
 def event_of(worker: WorkerId, report: Told) -> Event:
@@ -34,10 +36,22 @@ def event_of(worker: WorkerId, report: Told) -> Event:
             return ShardsSaved(worker=worker, generation=report.generation, step=report.step)
         case told.SaveFailed():
             return SaveFailed(worker=worker, generation=report.generation, step=report.step, reason=report.reason)
+        case told.Moved():
+            return _moved(worker, report)
         case told.GenerationBroken():
             return _left(worker, report)
         case told.WorkerFailed():
             return failed(worker, report.error, generation=report.generation, trace=report.traceback)
+
+
+def _moved(worker: WorkerId, report: told.Moved) -> StateMoved:
+    return StateMoved(
+        worker=worker,
+        generation=report.generation,
+        part=report.part,
+        bytes_received=report.bytes_received,
+        seconds=report.seconds,
+    )
 
 
 def _left(worker: WorkerId, report: told.GenerationBroken) -> GenerationLeft:

@@ -65,7 +65,7 @@ class WorkerGroup:
     """All worker processes of a run that are not ended yet."""
 
     def __init__(self, hiring: Hiring, *, hearing: Hearing) -> None:
-        self._hiring = hiring
+        self._hiring, self._told_born = hiring, hearing.born
         self._members: dict[WorkerId, _Member] = {}
         self._lock = threading.Lock()
         self._here = ray.get_runtime_context().get_node_id()
@@ -107,6 +107,7 @@ class WorkerGroup:
             if member is not None and sys.platform == "linux" and birth.node == self._here:
                 with suppress(ProcessLookupError):
                     member.pidfd = os.pidfd_open(birth.pid)
+        self._told_born(birth.worker)
 
     @property
     def names(self) -> tuple[WorkerId, ...]:
