@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 import ray
 
 from raymega.config.schema import Config
+from raymega.control.brain import brain_of
 from raymega.control.commands import Answer
-from raymega.control.decision import Brain
 from raymega.control.events import StopAsked
 from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
-from raymega.control.states import Checkpoint, Failed, Finished, Seat, StopBy, first_state
+from raymega.control.states import Checkpoint, Failed, Finished, StopBy, first_state
 from raymega.driver.asking import OVER, Wish
 from raymega.driver.by_name import named
 from raymega.driver.chaos import check_orders
@@ -40,7 +40,6 @@ from raymega.driver.threads import start_thread
 from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError
-from raymega.plan.planner import PlanChoice, plan_for
 
 OWNER_LEASE_S = 5.0
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
@@ -208,7 +207,7 @@ class Controller:
             )
             self._runtime = _hands(launch)
             on_end.callback(self._runtime.close)
-            brain = _brain(launch.config, rules)
+            brain = brain_of(launch.config, rules=rules)
             return run(state, brain=brain, hands=self._runtime, watchers=(*watching, self._told))
 
     def _mind_owner(self, lease_s: float) -> None:
@@ -246,13 +245,6 @@ RemoteController = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=CALLER
 def controller_name(run: str) -> str:
     """The name of a run's controller, in namespace `raymega`."""
     return f"raymega:{run}"
-
-
-def _brain(config: Config, rules: Rules) -> Brain:
-    def planned(seats: tuple[Seat, ...]) -> PlanChoice:
-        return plan_for(config, workers={seat.worker: seat.node for seat in seats})
-
-    return Brain(rules=rules, plan_for=planned)
 
 
 def _hands(launch: Launch) -> RayRuntime:

@@ -78,6 +78,8 @@ class Membership:
         before = self._current if command.keep_state or command.move is not None else None
         skipped = before.skipped_before if before is not None else _skipped_in(command.checkpoint)
         kept = [] if before is None else list(before.skipped)
+        heard = None if before is None else before.heard
+        settle = heard if command.move is not None and command.settle is None else command.settle
         with self._lock:
             self._current = _Generation(
                 number=command.generation,
@@ -86,7 +88,7 @@ class Membership:
                 skipped_before=skipped,
                 skipped=kept,
                 committed=command.step,
-                heard=None if before is None else before.heard,
+                heard=heard,
             )
         assignment = Assignment(
             generation=command.generation,
@@ -97,7 +99,7 @@ class Membership:
             keep_state=command.keep_state,
             eval_batches=self._eval_batches,
             skipped=skipped + sum(number <= command.step for number in kept),
-            settle=command.settle.facts if command.settle is not None else None,
+            settle=settle.facts if settle is not None else None,
             links=command.links,
             move=command.move,
         )
