@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from raymega.cli.live_verbs import VERBS
 from raymega.errors import ConfigError, RaymegaError
 
 Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")]
@@ -76,6 +77,10 @@ def status(run: Run, as_json: Json = False) -> None:
 
     found = status_of(run_directory(run))
     typer.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
+for verb in VERBS:
+    app.command()(verb)
 
 
 @app.command()

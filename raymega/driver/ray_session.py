@@ -88,7 +88,7 @@ def ray_of(lock: Path | None) -> Iterator[None]:
     else:
         access = None if lock is None else access_to(lock, homes=_temp_root().glob(f"{PREFIX}*"))
         if access is None:
-            raise ClusterError("no Ray is known in which it could live. Set RAY_ADDRESS to that of its cluster.")
+            raise ClusterError("no Ray is known in which that run could live. Set RAY_ADDRESS to its cluster.")
         access.take()
         apply_auth_mode()
         ray.init(access.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)

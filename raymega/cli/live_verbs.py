@@ -1,0 +1,81 @@
+"""The verbs that change a run while it trains; `cli.app` has the others."""
+
+from typing import Annotated
+
+import typer
+
+from raymega.errors import ConfigError
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs, or on RAY_ADDRESS) or directory.")]
+
+
+def resize(
+    run: Run,
+    devices: Annotated[int | None, typer.Option(min=1, metavar="N", help="Go on with so many devices.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="dp=2,tp=2,pp=1", help="Go on as this mesh.")] = None,
+) -> None:
+    """Go on with more or fewer devices, or as another mesh, from the next step on; nothing is lost.
+
+    \b
+    Examples:
+      raymega resize quick-otter --devices 8
+      raymega resize quick-otter --plan dp=2,tp=2,pp=1
+    """
+    from raymega.cli.live import resized
+
+    typer.echo(resized(run, devices=devices, plan=plan))
+
+
+def drain(
+    run: Run,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node's id or its beginning, host, or address.")] = "",
+    deadline: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds until the node is gone.")] = 30.0,
+    itself: Annotated[bool, typer.Option("--self", help="The node that this is typed on.")] = False,
+) -> None:
+    """Have a run leave a node between two steps, before the node is gone; nothing is lost.
+
+    \b
+    Examples:
+      raymega drain quick-otter 4c1f --deadline 30
+      raymega drain quick-otter --self
+    """
+    from raymega.cli.live import drained
+
+    if itself == bool(node):
+        raise ConfigError("drain wants to know one thing: either NODE or --self.")
+    typer.echo(drained(run, node=node or None, deadline_s=deadline))
+
+
+def stop(
+    run: Run,
+    grace: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="End after so many seconds even if it is not saved.")
+    ] = None,
+) -> None:
+    """End a run after the next step, saved; exits as the run does.
+
+    Example: raymega stop quick-otter
+    """
+    from raymega.cli.live import stopped
+
+    text, exit_code = stopped(run, grace_s=grace)
+    typer.echo(text)
+    raise typer.Exit(exit_code)
+
+
+def node(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Starts Ray on this node and stays.")],
+    deadline: Annotated[
+        float, typer.Option(min=3, metavar="S", help="Seconds from SIGTERM until this machine is taken away.")
+    ] = 25.0,
+) -> None:
+    """Start Ray on this node so that a SIGTERM first lets every run leave it.
+
+    Example: raymega node --deadline 25 -- ray start --block --address=head:6379
+    """
+    from raymega.driver.node_wrapper import run_node
+
+    raise typer.Exit(run_node(command, deadline_s=deadline))
+
+
+VERBS = (resize, drain, stop, node)
