@@ -28,7 +28,7 @@ def test_every_verb_has_an_example_that_names_it():
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["trian"], "Did you mean 'train'?"),
+        (["trian"], "Did you mean 'train'"),
         (["ckpt", "verfy"], "Did you mean 'verify'?"),
         (["train", "--resum", "auto"], "--resume"),
         (["train", "nanoo"], "Did you mean the preset nano?"),
