@@ -5,6 +5,7 @@
                         GenerationLeft, WorkerFailed
     from storage        CheckpointPublished, CheckpointFailed
     from people, time   StopAsked, ResizeAsked, DrainAsked, Tick
+    from the hands      ControllerTakenOver
 
 All fields are plain values, so that a journal line holds the whole event and can be read back (`control.codec`).
 `generation` says in which membership it happened; what comes from an older one has no effect (law 7).
@@ -204,6 +205,19 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerTakenOver:
+    """The controller before this one is gone, or refused from now on; its state is replayed, its workers are adopted.
+
+    Args:
+        epoch: of this controller.
+        silent_s: since the last decision of the one before.
+    """
+
+    epoch: int
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time has passed, nothing else."""
 
@@ -211,10 +225,10 @@ class Tick:
 Event = (
     NodesChanged | WorkerBorn | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
     | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StateMoved | StopAsked | ResizeAsked
-    | DrainAsked | Tick
+    | DrainAsked | ControllerTakenOver | Tick
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
     NodesChanged, WorkerBorn, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
     ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StateMoved, StopAsked, ResizeAsked, DrainAsked,
-    Tick,
+    ControllerTakenOver, Tick,
 )  # fmt: skip

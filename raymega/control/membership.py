@@ -29,6 +29,7 @@ from raymega.control.states import (
     with_story,
 )
 from raymega.control.stepping import first_grant
+from raymega.control.taking_over import stop_as_asked
 from raymega.plan.plan import WorkerId
 
 Live = WaitingForNodes | Starting | Restoring | Training | Stopping | Saving | Settling
@@ -141,7 +142,7 @@ def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady
         granted=story.committed,
         repair=None if repair is None else replace(repair, ready_at=now),
     )
-    return first_grant(brain.rules, training)
+    return stop_as_asked(brain, first_grant(brain.rules, training), now)
 
 
 def worker_failed(brain: Brain, state: Live, event: WorkerFailed, now: float) -> Decision:

@@ -36,6 +36,7 @@ from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.repairing import CannotMend, Mend, after, assignment_of, mend
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
+    GENERATIONS,
     Checkpoint,
     Restoring,
     Saving,
@@ -109,12 +110,19 @@ def settle(brain: Brain, state: Settling, now: float) -> Decision:
     """Recover once every worker of the plan is known to be lost or to have left; wait otherwise."""
     known = {worker for worker, _ in state.lost} | {said.worker for said in state.left}
     silent = [worker for worker in state.plan.living if worker not in known]
-    if now >= state.until:
+    if silent and now >= state.until:
         cause = f"said nothing for {now - state.since:.1f} s after its generation broke"
         return recover(brain, replace(state, lost=(*state.lost, *((worker, cause) for worker in silent))), now)
-    if silent or any(save.publishing for save in state.saves):
+    publishing = now < state.until and any(save.publishing for save in state.saves)
+    if silent or publishing or _saves_last(brain.rules, state, now):
         return Decision(state=state)
     return recover(brain, state, now)
+
+
+def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
+    """Is the last step committed, and its checkpoint still on its way from those who are all there?"""
+    underway = any(save.step == rules.steps for save in state.saves) and now - state.since < rules.save_timeout_s
+    return underway and not state.lost and state.story.committed == rules.steps
 
 
 def committed_before_the_break(brain: Brain, state: Settling, event: StepCommitted, now: float) -> Decision:
@@ -188,7 +196,8 @@ def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend) -> Resume:
         return Resume(step=story.committed, checkpoint=None, keep_state=True, reason=mended.reason)
     left = {said.worker: said.committed for said in state.left}
     agree = all(left.get(worker) == story.committed for worker in state.plan.living)
-    if state.held and agree and story.recoveries == 0 and story.committed < rules.steps:
+    fails_again = story.recoveries > 0 and not state.taken_over
+    if state.held and agree and not fails_again and story.committed < rules.steps:
         reason = f"every worker goes on from its own state of step {story.committed}"
         return Resume(step=story.committed, checkpoint=story.checkpoint, keep_state=True, reason=reason)
     below = from_checkpoint(story)
@@ -220,7 +229,7 @@ def _repair(
     state: Settling, mended: Mend, story: Story, seats: tuple[Seat, ...], now: float, *, cause: str
 ) -> Decision:
     """Give the survivors their parts of the step that broke. They wait in mid-step, so it is done at once."""
-    story = replace(story, generation=story.generation + 1)
+    story = replace(story, generation=story.next_generation)
     assign = assignment_of(mended, generation=story.generation)
     return Decision(
         state=after(state, mended, story=story, seats=seats, now=now),
@@ -237,7 +246,7 @@ def _assign(
     fresh = tuple(seat for seat in seats if seat.worker not in alive)
     story = replace(
         state.story,
-        generation=state.story.generation + 1,
+        generation=state.story.next_generation,
         next_worker=max((number_of(seat.worker) + 1 for seat in fresh), default=state.story.next_worker),
     )
     kind = Starting if _is_first(state.story) else Restoring
@@ -256,7 +265,7 @@ def _assign(
 
 def _is_first(story: Story) -> bool:
     """Has this controller not yet made a generation?"""
-    return story.generation % 1_000_000 == 0
+    return story.generation % GENERATIONS == 0
 
 
 def _rewound(story: Story, resume: Resume) -> Story:

@@ -61,7 +61,7 @@ def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
         return CannotMend(reason="not everyone held the state")
     if story.committed >= rules.steps:
         return CannotMend(reason="no step is left to finish")
-    if not state.lost and story.recoveries > 0:
+    if not state.lost and story.recoveries > 0 and not state.taken_over:
         return CannotMend(reason="it broke again and nobody is lost")
     if any(said.work is None for said in left.values()):
         return CannotMend(reason="not everyone has a state that is whole")
@@ -81,7 +81,7 @@ def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
 
 def ruling_of(state: Settling) -> Ruling:
     """The ruling on a generation that everyone has left."""
-    generation, members = state.story.generation + 1, [said.worker for said in state.left]
+    generation, members = state.story.next_generation, [said.worker for said in state.left]
     answers = [_promise(said, generation=generation) for said in state.left]
     ruled = rule(generation, members=members, answers=answers, fenced=(), heard=_heard(state))
     if isinstance(ruled, Ruling):

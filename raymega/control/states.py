@@ -18,6 +18,7 @@ from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, WorkerId
 
 StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
+GENERATIONS = 1_000_000  # of one controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Story:
 
     Args:
         generation: the newest membership; (controller epoch, n) as one growing integer.
+        epoch: of the controller that decides now. It may have taken over a generation of an older one.
+        stop: what was asked for when a controller was lost; asked for again once steps run.
         committed: steps committed, and neither lost nor rewound since.
         furthest: the most steps ever committed; above it lies progress.
         tokens_total: trained tokens of the committed steps.
@@ -74,6 +77,8 @@ class Story:
     """
 
     generation: int
+    epoch: int = 0
+    stop: Stop | None = None
     committed: int = 0
     furthest: int = 0
     tokens_total: int = 0
@@ -84,6 +89,11 @@ class Story:
     next_worker: int = 0
     nodes: tuple[NodeDevices, ...] = ()
     avoided: frozenset[str] = frozenset()
+
+    @property
+    def next_generation(self) -> int:
+        """The number of the next membership: above all that this controller, or one before it, has made."""
+        return max(self.generation, self.epoch * GENERATIONS) + 1
 
     @property
     def safe_step(self) -> int:
@@ -212,6 +222,7 @@ class Settling:
         detect_s: from the last sign of life of the dead to the first sign that something is wrong, at most.
         since: when the first sign came.
         until: when those who have said nothing count as lost.
+        taken_over: what broke is the controller, which says nothing about the workers.
     """
 
     story: Story
@@ -225,6 +236,7 @@ class Settling:
     until: float
     heard: Decided | None = None
     detect_s: float = 0.0
+    taken_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +270,9 @@ def first_state(*, epoch: int, checkpoint: Checkpoint | None = None) -> WaitingF
     """Where a controller begins. `epoch` is above that of any controller before it; it goes on from `checkpoint`."""
     step, tokens = (checkpoint.step, checkpoint.tokens_total) if checkpoint is not None else (0, 0)
     story = Story(
-        generation=epoch * 1_000_000, committed=step, furthest=step, tokens_total=tokens, checkpoint=checkpoint
-    )
+        generation=epoch * GENERATIONS, epoch=epoch, committed=step, furthest=step, tokens_total=tokens,
+        checkpoint=checkpoint,
+    )  # fmt: skip
     return WaitingForNodes(story=story)
 
 

@@ -12,11 +12,12 @@ The handlers stand by subject: who is there in `control.membership`, steps and s
 from collections.abc import Callable
 from typing import Any, Literal
 
-from raymega.control import ending, membership, recovery, stepping
+from raymega.control import ending, membership, recovery, stepping, taking_over
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
+    ControllerTakenOver,
     DrainAsked,
     Evaluated,
     Event,
@@ -93,6 +94,7 @@ _ANYWHERE: dict[type, Row] = {
     WorkerLost: membership.worker_lost,
     WorkerFailed: membership.worker_failed,
     CheckpointPublished: stepping.checkpoint_published,
+    ControllerTakenOver: taking_over.taken_over,
     WorkerBorn: IGNORED,
     StateMoved: LATE,
     ResizeAsked: ending.refused,

@@ -12,6 +12,7 @@ from raymega.control.commands import (
 from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
+    ControllerTakenOver,
     DrainAsked,
     Evaluated,
     GenerationLeft,
@@ -112,6 +113,7 @@ PART = StatePart(worker="w0", step=9, skipped=0, position=72, lr=1e-3, updates=9
 MOVED = StateMoved(worker="w0", generation=G, part=PART, bytes_received=40, seconds={"move": 0.1})
 RESIZE = ResizeAsked(request=7, mesh=Mesh(dp=1, pp=2, tp=1))
 DRAIN = DrainAsked(request=8, node="n1", by_t=130.0, cause="asked by ann")
+TAKEN = ControllerTakenOver(epoch=2, silent_s=3.0)
 USER, CTRL_C = StopAsked(by="user"), StopAsked(by="interrupt", grace_s=10.0)
 END = (AbortGeneration, StopWorkers, Finish)
 NONE: tuple[type[Command], ...] = ()

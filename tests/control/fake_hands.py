@@ -39,7 +39,7 @@ from raymega.control.events import (
     WorkersReady,
 )
 from raymega.control.policy import Rules
-from raymega.control.states import NodeDevices, Seat
+from raymega.control.states import NodeDevices, Seat, State, plan_of, seats_of
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
@@ -140,6 +140,22 @@ class FakeHands:
             self._later(after_s, partial(self._kill_any, rank))
         for after_s in self.break_after:
             self._later(after_s, partial(self._leave, "connection timed out"))
+
+    def adopt(self, state: State) -> None:
+        """Another controller, which knows `state`, listens from here on.
+
+        Whom it does not know is ended; who never came to be, or has died unheard, is told as lost. Who never had its
+        place in the newest generation will say so when it is asked.
+        """
+        known = {seat.worker: seat for seat in seats_of(state)}
+        self.seats = {worker: seat for worker, seat in self.seats.items() if worker in known}
+        for worker, seat in known.items():
+            if worker not in self.seats:
+                self.tell(0.0, WorkerLost(worker=worker, node=seat.node, cause="not there any more"))
+        plan = plan_of(state)
+        if plan is not None and state.story.generation > self.generation:
+            self.generation, self.plan, self.left, self.running = state.story.generation, plan, set(), False
+            self._breaks += 1
 
     def now(self) -> float:
         return self.clock
@@ -290,6 +306,8 @@ class FakeHands:
         if not self.work:
             return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
         assert self.plan is not None
+        if worker not in self.held:
+            return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=-1)
         held, stage = self.held[worker], self.plan.coord_of(worker).stage
         decided = self.decided if self.decided is not None and self.decided.version == held else None
         return GenerationLeft(
