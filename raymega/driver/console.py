@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
-from raymega.control.commands import AssignPlan, WriteRepair
-from raymega.control.events import Evaluated, ShardsSaved, StepCommitted
+from raymega.control.commands import AssignPlan, WriteRepair, WriteTransition
+from raymega.control.events import Evaluated, ShardsSaved, StateMoved, StepCommitted
 from raymega.control.loop import Turn
 from raymega.driver.progress import Facts, Memory, Progress, records_of
 from raymega.driver.summary import banner, plan_lines, summary
 from raymega.metrics import StepRecord, step_line
 
 SILENCE_S = 60.0
-QUIET = (StepCommitted, ShardsSaved, Evaluated)  # what they lead to stands in the lines of steps
+QUIET = (StepCommitted, ShardsSaved, Evaluated, StateMoved)  # what they lead to stands in the lines of steps
 
 
 class Console(Protocol):
@@ -113,7 +113,7 @@ def notes_of(turn: Turn) -> Iterator[str]:
     if turn.decision.reason and not isinstance(turn.event, QUIET):
         yield turn.decision.reason
     for command in turn.decision.commands:
-        if isinstance(command, WriteRepair):
+        if isinstance(command, WriteRepair | WriteTransition):
             yield command.reason
 
 

@@ -3,14 +3,20 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from raymega.control.states import Checkpoint
+from raymega.control.commands import Answer, WriteTransition
+from raymega.control.decision import Decision
+from raymega.control.events import DrainAsked, Tick
+from raymega.control.loop import Turn
+from raymega.control.states import Checkpoint, first_state
 from raymega.driver.events_sink import EventsSink
 from raymega.driver.json_lines import LineWriter, read_lines
 from raymega.driver.metrics_sink import MetricsSink
 from raymega.errors import StateError
+from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
 from tests.driver.runs import played
 
@@ -18,6 +24,12 @@ KEYS = [
     "step", "loss", "grad_norm", "lr", "tokens", "tokens_total", "first_sample", "samples", "step_s", "tokens_per_s",
     "mesh", "generation", "skipped", "loss_scale", "t",
 ]  # fmt: skip
+
+
+RESIZED = WriteTransition(
+    cause="n1 goes", certified=True, step=12, before=Mesh(dp=2, pp=2, tp=1), after=Mesh(dp=1, pp=2, tp=1),
+    bytes_moved=0, prepare_s=0.1, predicted_s=0.2, actual_s=0.3, predicted_step_s=0.4, reason="it moved",
+)  # fmt: skip
 
 
 def lines(file):
@@ -69,6 +81,28 @@ def test_events_tell_what_happened_what_was_done_and_why(tmp_path):
     assert left["reason"]
     assert written[-1] | {"exit_code": 0, "steps_lost": 2, "event": "RunEnded"} == written[-1]
     assert len(written) < 20, "steps are not events"
+
+
+def turn_of(event, *commands) -> Turn:
+    state = first_state(epoch=1)
+    return Turn(
+        seq=1, t=5.0, before=state, event=event, decision=Decision(state=state, commands=commands, reason="n1 goes")
+    )
+
+
+def test_a_notice_that_is_heeded_and_what_became_of_it_are_events(tmp_path):
+    sink = EventsSink(tmp_path / "events.jsonl")
+    drain = DrainAsked(request=4, node="n1", by_t=35.0, cause="SIGTERM")
+    sink.saw(turn_of(drain, Answer(request=4, accepted=True, reason="n1 goes")))
+    sink.saw(turn_of(drain, Answer(request=4, accepted=False, reason="n1 holds the only copy")))
+    sink.saw(turn_of(Tick(), RESIZED, replace(RESIZED, certified=False)))
+    sink.close()
+    heeded, refused, _, resized, back = lines(tmp_path / "events.jsonl")
+    assert (heeded["event"], heeded["node"], heeded["by_t"]) == ("NodeDraining", "n1", 35.0)
+    assert refused["event"] == "DrainAsked"
+    assert (resized["event"], resized["before"], resized["after"]) == ("Resized", "dp=2 tp=1 pp=2", "dp=1 tp=1 pp=2")
+    assert (resized["predicted_s"], resized["actual_s"], resized["reason"]) == (0.2, 0.3, "it moved")
+    assert back["event"] == "RolledBack"
 
 
 def test_the_numbers_of_events_go_on_in_the_next_controller(tmp_path):
