@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline.actions import Action, Kind, Programs, alive_after, source
+from raymega.pipeline.actions import Action, Kind, Programs, alive_after
 
 Durations = Mapping[tuple[int, Kind], float]
 """Seconds of (virtual stage, kind)."""
@@ -89,7 +89,7 @@ def timeline(
     stuck = [f"{team} at {clock.next_action(team)}" for team in programs if clock.next_action(team)]
     if stuck:
         raise RaymegaBug(f"These programs stand still: {', '.join(stuck)}. Pass them through check first.")
-    return Timeline(spans={team: tuple(row) for team, row in clock.spans.items()})
+    return Timeline(spans={team: clock.spans(team) for team in programs})
 
 
 def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float = 1.0) -> Durations:
@@ -99,40 +99,65 @@ def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float
 
 
 class _Clock:
-    """A run under way: the spans so far. An input that no program makes is there from the start."""
+    """A run under way. An input that no program makes is there from the start.
+
+    Actions are numbered, so that a step of thousands of stages and micro-batches is timed in seconds: the source of
+    2F5 has the number of 2F5 less two, that of a backward two more, and the last stage turns round one below.
+    """
 
     def __init__(
         self, *, programs: Programs, durations: Durations, num_stages: int, message_s: float | Durations
     ) -> None:
-        self.spans: dict[str, list[Span]] = {team: [] for team in programs}
         self._programs = programs
-        self._durations = durations
         self._num_stages = num_stages
-        self._message_s = message_s if isinstance(message_s, Mapping) else dict.fromkeys(durations, message_s)
-        self._team_of = {action: team for team, program in programs.items() for action in program}
-        self._ends: dict[Action, float] = {}
+        seconds = [[durations.get((stage, kind), 0.0) for kind in (Kind.F, Kind.B)] for stage in range(num_stages)]
+        self._seconds = [duration for pair in seconds for duration in pair]  # by number, modulo a micro-batch's
+        sent = message_s if isinstance(message_s, Mapping) else {}
+        every = 0.0 if isinstance(message_s, Mapping) else message_s
+        self._sent = [sent.get((stage, kind), every) for stage in range(num_stages) for kind in (Kind.F, Kind.B)]
+        self._numbers = {team: [self._number(action) for action in program] for team, program in programs.items()}
+        self._team_of = {number: team for team, numbers in self._numbers.items() for number in numbers}
+        self._ends: dict[int, float] = {}
+        self._starts: dict[str, list[float]] = {team: [] for team in programs}
+
+    def spans(self, team: str) -> tuple[Span, ...]:
+        """What `team` has run."""
+        rows = zip(self._programs[team], self._starts[team], self._numbers[team], strict=True)
+        return tuple(Span(action=action, start_s=start, end_s=self._ends[number]) for action, start, number in rows)
 
     def next_action(self, team: str) -> Action | None:
-        done = len(self.spans[team])
+        done = len(self._starts[team])
         return self._programs[team][done] if done < len(self._programs[team]) else None
 
     def advance(self, team: str) -> bool:
         """Run `team` as far as its inputs are known; True if it ran anything."""
-        row, before = self.spans[team], len(self.spans[team])
-        while (action := self.next_action(team)) and (ready := self._input_s(action, team)) is not None:
-            start = max(ready, row[-1].end_s if row else 0.0)
-            end = self._ends[action] = start + self._durations[action.stage, action.kind]
-            row.append(Span(action=action, start_s=start, end_s=end))
-        return len(row) > before
+        starts, numbers = self._starts[team], self._numbers[team]
+        before, ends, per_microbatch = len(starts), self._ends, 2 * self._num_stages
+        free = ends[numbers[before - 1]] if before else 0.0
+        for number in numbers[before:]:
+            ready = self._input_s(number, team)
+            if ready is None:
+                break
+            start = ready if ready > free else free
+            free = ends[number] = start + self._seconds[number % per_microbatch]
+            starts.append(start)
+        return len(starts) > before
 
-    def _input_s(self, action: Action, team: str) -> float | None:
-        """When the input of `action` is with `team`; None if that is not known yet."""
-        made = source(action, num_stages=self._num_stages)
-        if made is None or made not in self._team_of:
+    def _number(self, action: Action) -> int:
+        return 2 * (action.microbatch * self._num_stages + action.stage) + (action.kind is Kind.B)
+
+    def _input_s(self, number: int, team: str) -> float | None:
+        """When the input of action `number` is with `team`; None if that is not known yet."""
+        stage = number // 2 % self._num_stages
+        if number % 2 == 0:
+            made = number - 2 if stage > 0 else -1
+        else:
+            made = number + 2 if stage < self._num_stages - 1 else number - 1
+        sender = self._team_of.get(made)
+        if sender is None:
             return 0.0
-        if made not in self._ends:
-            return None
-        return self._ends[made] + (self._message_s[made.stage, made.kind] if self._team_of[made] != team else 0.0)
+        end = self._ends.get(made)
+        return end if end is None or sender == team else end + self._sent[made % (2 * self._num_stages)]
 
 
 def _label(spans: Mapping[str, tuple[Span, ...]]) -> Callable[[Action], str]:

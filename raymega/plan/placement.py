@@ -5,14 +5,19 @@
       n1 | replica 1: stage 0 = 4 5, stage 1 = 6 7       either node may go, and every stage still has a holder
 
 A team talks in every layer, neighbouring stages once a micro-batch, replicas once a step: so the order of what is kept
-together. Only a team that is larger than any node is laid over several.
+together. Neighbouring stages leave a node as seldom as can be; among equals, replicas are spread over failure domains
+(the nodes' labels), then over nodes. Only a team that is larger than any node is laid over several.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
-from raymega.plan.cluster import Cluster, NodeId
+from raymega.plan.cluster import Cluster, Node, NodeId
+from raymega.plan.joining import joined
+
+DOMAIN_LABELS = ("ray.io/availability-zone", "market-type")
 
 
 def place(mesh: Mesh, *, cluster: Cluster) -> tuple[NodeId, ...]:
@@ -28,14 +33,18 @@ def place(mesh: Mesh, *, cluster: Cluster) -> tuple[NodeId, ...]:
         return tuple(node.id for node in cluster.nodes for _ in range(node.free))[: mesh.size]
     if mesh.dp * mesh.pp > places_for_teams(cluster, tp=mesh.tp):
         raise _too_scattered(mesh, cluster)
-    board = _Board(left={node.id: node.free for node in cluster.nodes})
-    rows = [
-        [board.take(tp=mesh.tp, replica=replica, stage=stage) for stage in range(mesh.pp)] for replica in range(mesh.dp)
-    ]
+    rows = _replicas(mesh, {node.id: node.free // mesh.tp for node in cluster.nodes}, cluster=cluster)
     # Replicas are alike; those on one node stand side by side, so that a ring over them crosses nodes seldom.
     order = {node.id: index for index, node in enumerate(cluster.nodes)}
     rows.sort(key=lambda row: [order[node] for node in row])
     return tuple(node for row in rows for node in row for _ in range(mesh.tp))
+
+
+def hops_between_nodes(mesh: Mesh, *, nodes: Sequence[NodeId]) -> int:
+    """How often two neighbouring stages of a replica lie on different nodes; `nodes` of each rank."""
+    teams = nodes[:: mesh.tp]
+    rows = (teams[replica * mesh.pp : (replica + 1) * mesh.pp] for replica in range(mesh.dp))
+    return sum(a != b for row in rows for a, b in pairwise(row))
 
 
 def places_for_teams(cluster: Cluster, *, tp: int) -> int:
@@ -45,24 +54,40 @@ def places_for_teams(cluster: Cluster, *, tp: int) -> int:
     return sum(node.free // tp for node in cluster.nodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Board:
-    """What is left on each node, and which stages of which replicas stand there already."""
+def _replicas(mesh: Mesh, room: Mapping[NodeId, int], *, cluster: Cluster) -> list[list[NodeId]]:
+    """The node of each stage, replica by replica: whole ones first, then those laid over several nodes.
 
-    left: dict[NodeId, int]
-    stages: dict[NodeId, set[int]] = field(default_factory=dict)
-    replicas: dict[NodeId, set[int]] = field(default_factory=dict)
+    A replica over n nodes leaves one n - 1 times, and so do k replicas that share n nodes in a row: what is left of
+    the nodes is joined so that these add up to the least (`plan.joining`).
+    """
+    whole = _spread([(node, room[node.id] // mesh.pp) for node in cluster.nodes])[: mesh.dp]
+    rows = [[node] * mesh.pp for node in whole]
+    left = {node: room[node] % mesh.pp for node in room}
+    missing = mesh.dp - len(rows)
+    for group in joined(left, size=mesh.pp, wanted=missing):
+        # The node that holds no whole replica comes first, so that the first stages lie apart.
+        line = [node for node in sorted(group, key=lambda node: node in whole) for _ in range(left[node])]
+        cuts = range(0, len(line) - mesh.pp + 1, mesh.pp)
+        rows += [line[cut : cut + mesh.pp] for cut in cuts][: mesh.dp - len(rows)]
+    return rows
 
-    def take(self, *, tp: int, replica: int, stage: int) -> NodeId:
-        """Put a team on the node that suits it best; of equals, the first. All teams are as large: no place is lost."""
-        node = min(
-            (node for node, free in self.left.items() if free >= tp),
-            key=lambda node: (stage in self.stages.get(node, ()), replica not in self.replicas.get(node, ())),
-        )
-        self.left[node] -= tp
-        self.stages.setdefault(node, set()).add(stage)
-        self.replicas.setdefault(node, set()).add(replica)
-        return node
+
+def _spread(places: Sequence[tuple[Node, int]]) -> list[NodeId]:
+    """So many places of each node, in an order that takes failure domains in turn, and in each its nodes in turn."""
+    by_domain: dict[tuple[str, ...], list[tuple[int, int, NodeId]]] = {}
+    for index, (node, count) in enumerate(places):
+        by_domain.setdefault(domain_of(node), []).extend((turn, index, node.id) for turn in range(count))
+    ranked = [
+        (place, first, node)
+        for first, rows in enumerate(by_domain.values())
+        for place, (_, _, node) in enumerate(sorted(rows))
+    ]
+    return [node for _, _, node in sorted(ranked, key=lambda row: row[:2])]
+
+
+def domain_of(node: Node) -> tuple[str, ...]:
+    """What goes down together: a zone, and in it what can be taken back at once."""
+    return tuple(node.labels.get(label, "") for label in DOMAIN_LABELS)
 
 
 def too_few(asked: int, *, what: str, cluster: Cluster, way_out: str) -> PlanError:

@@ -1,11 +1,15 @@
 """Layers -> stages, balanced; uneven where they do not divide.
 
-    30 layers on 4 stages       8 8 7 7
-    the same, loss as 2 layers  8 8 8 6         a heavy end holds fewer layers
+    30 layers on 4 stages             8 8 7 7
+    the same, loss as 2 layers        8 8 8 6         a heavy end holds fewer layers
+    stage 1 on devices half as fast   9 4 9 8         and a slow stage too
 
-The slowest stage sets the pace, so the largest load is made as small as it can be.
+The slowest stage sets the pace, so the largest load is made as small as it can be: equal layers, each to the stage
+whose load it makes least, have a smaller largest load than any other way.
 """
 
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 from itertools import accumulate, pairwise
 
 from raymega.errors import ConfigError
@@ -32,16 +36,38 @@ def balanced_layers(
             num_layers=num_layers,
             num_stages=num_stages,
         )
-    counts = [1] * num_stages
-    loads = [1.0] * num_stages
-    loads[0] += embedding_weight
-    loads[-1] += loss_weight
-    # Equal items, each to the least loaded: no other way has a smaller largest load. Ties go to the earlier stage.
-    for _ in range(num_layers - num_stages):
-        lightest = loads.index(min(loads))
-        counts[lightest] += 1
-        loads[lightest] += 1
-    return layers_of_counts(tuple(counts))
+    extra = [0.0] * num_stages
+    extra[0] += embedding_weight
+    extra[-1] += loss_weight
+    counts = balanced_counts(num_layers, layer_s=[1.0] * num_stages, extra_s=extra)
+    assert counts is not None, "without a limit every stage holds as many as it is given"
+    return layers_of_counts(counts)
+
+
+def balanced_counts(
+    num_layers: int, *, layer_s: Sequence[float], extra_s: Sequence[float], most: Sequence[int] | None = None
+) -> tuple[int, ...] | None:
+    """Layers of each stage, at least one, with the smallest largest load; ties go to the earlier stage.
+
+    Args:
+        layer_s: what a layer costs on each stage.
+        extra_s: what else each stage has to do.
+        most: layers that each stage can hold; default: no limit.
+    Returns: None if the stages cannot hold them all.
+    """
+    room = list(most) if most is not None else [num_layers] * len(layer_s)
+    if min(room) < 1 or sum(room) < num_layers or num_layers < len(room):
+        return None
+    counts = [1] * len(room)
+    heap = [(extra + 2 * cost, stage) for stage, (cost, extra) in enumerate(zip(layer_s, extra_s, strict=True))]
+    heapify(heap)
+    for _ in range(num_layers - len(room)):
+        while counts[heap[0][1]] >= room[heap[0][1]]:
+            heappop(heap)
+        stage = heap[0][1]
+        counts[stage] += 1
+        heapreplace(heap, (extra_s[stage] + (counts[stage] + 1) * layer_s[stage], stage))
+    return tuple(counts)
 
 
 def layers_of_counts(counts: tuple[int, ...]) -> Layers:
