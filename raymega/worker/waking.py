@@ -12,7 +12,7 @@ was stopped, say) holds the others up for a lease, no longer.
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from raymega.comm.group import Fabric, GroupSpec
 from raymega.plan.plan import WorkerId
@@ -28,12 +28,6 @@ class Waking:
         self._team: GroupSpec | None = None
         self._later: threading.Timer | None = None
 
-    @property
-    def generation(self) -> int:
-        """The generation whose groups it has; 0: none."""
-        fabric = self._fabric
-        return fabric.generation if fabric is not None else 0
-
     def begin(self, fabric: Fabric) -> None:
         """From here on `fabric` is the one to break."""
         with self._lock:
@@ -44,17 +38,18 @@ class Waking:
         with self._lock:
             self._team = team
 
-    def wake(self, *, lost: Collection[WorkerId]) -> None:
-        """Break what has to break; `lost`: those known to be."""
+    def wake(self, *, lost: Collection[WorkerId], is_current: Callable[[int], bool]) -> None:
+        """Break what has to break, unless the generation is still current; `lost`: those known to be."""
         with self._lock:
             fabric, team = self._fabric, self._team
-            lives = team is not None and len(team.members) > 1 and not set(team.members) & set(lost)
-            if lives and self._later is None and fabric is not None:
+            if fabric is None or is_current(fabric.generation):
+                return
+            spared = team is not None and len(team.members) > 1 and not set(team.members) & set(lost)
+            if spared and self._later is None:
                 self._later = threading.Timer(self._lease_s, fabric.abort)
                 self._later.daemon = True
                 self._later.start()
-        if fabric is not None:
-            fabric.abort(spare=(team.key,) if lives and team is not None else ())
+        fabric.abort(spare=(team.key,) if team is not None and spared else ())
 
     def end(self) -> None:
         """Leave: break all groups, so that a peer that still waits for this worker wakes at once."""

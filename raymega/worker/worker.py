@@ -109,10 +109,8 @@ class Worker:
 
     def _wake(self) -> None:
         """A generation ended: break its groups, and let whoever waits for a batch look again."""
-        if self.orders.stopped:
-            self._waking.wake(lost=(self.settings.worker,))
-        elif not self.orders.is_current(self._waking.generation):
-            self._waking.wake(lost=self.orders.lost)
+        lost = self.orders.lost | ({self.settings.worker} if self.orders.stopped else set())
+        self._waking.wake(lost=lost, is_current=self.orders.is_current)
         self.batches.wake()
 
     def _live(self) -> None:
