@@ -6,14 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from raymega.control.arbitration import Decided, Version
-from raymega.control.commands import AssignPlan
+from raymega.control.commands import AssignPlan, Grant
 from raymega.driver.membership import Membership
 from raymega.driver.translate import event_of
+from raymega.layout.certificate import StatePart
 from raymega.pipeline.actions import parse_program
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan
 from raymega.plan.repairs import PlanRepair, orders_of, repair_plan, stages_of
-from raymega.worker.interface import Assignment, Decision, GenerationBroken, Ready, StepReport
+from raymega.plan.transition import Transition
+from raymega.worker.interface import Assignment, Decision, GenerationBroken, Moved, Ready, StepReport
 from tests.driver.test_feeder import Mail, plan_of
 
 FACTS = Decided(version=Version(step=7, generation=1), facts=b"\x01\x02")
@@ -71,6 +73,10 @@ REPAIR = AssignPlan(
     generation=2, plan=FOUND.plan, step=7, checkpoint=None, keep_state=True, settle=FACTS, repair=orders_of(FOUND),
     links=tuple(sorted(FOUND.links)),
 )  # fmt: skip
+MOVE = AssignPlan(
+    generation=2, plan=plan_of(dp=1, pp=2), step=7, checkpoint=None, settle=FACTS,
+    move=Transition(old=PLAN, senders=W, node_of=dict.fromkeys(W, "n0")),
+)  # fmt: skip
 
 
 def test_each_living_worker_gets_its_own_part_of_a_repair(post, membership):
@@ -113,3 +119,30 @@ def test_a_promise_reaches_the_brain_whole():
     left = GenerationBroken(generation=1, reason="r", committed=7, decided_in=1, decided=decided, work=work)
     event = event_of("w1", left)
     assert (event.committed, event.decided_in, event.decided, event.work) == (7, 1, FACTS, work)
+
+
+def test_those_that_only_send_have_a_part_in_a_move_until_its_first_grant(post, membership):
+    membership.assign(FIRST)
+    post.sent.clear()
+    membership.assign(MOVE)
+    membership.grant(Grant(generation=2, until=9))
+    membership.abort(2)
+    assert {worker: one.move for worker, one in post.assignments().items()} == dict.fromkeys(W, MOVE.move)
+    assert [worker for worker, order, _ in post.sent if order == "grant"] == list(W)
+    assert [worker for worker, order, _ in post.sent if order == "abort"] == list(W)
+
+
+def test_a_worker_that_is_sent_its_state_is_told_how_many_steps_were_skipped(post, membership):
+    membership.assign(FIRST)
+    membership.is_news(report(6, skipped=True))
+    membership.is_news(report(7))
+    membership.assign(MOVE)
+    assert (membership.skipped(generation=2, step=7), membership.heard) == (1, FACTS)
+    assert {(one.skipped, one.keep_state) for one in post.assignments().values() if one.generation == 2} == {(1, False)}
+
+
+def test_a_part_that_has_moved_reaches_the_brain_whole():
+    part = StatePart(worker="w1", step=7, skipped=0, position=56, lr=1e-3, updates=7, before=(), after=())
+    event = event_of("w1", Moved(generation=2, part=part, bytes_sent=1, bytes_received=9, seconds={"move": 0.2}))
+    assert (event.worker, event.generation, event.part) == ("w1", 2, part)
+    assert (event.bytes_received, event.seconds) == (9, {"move": 0.2})
