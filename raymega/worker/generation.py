@@ -37,9 +37,10 @@ from raymega.worker.interface import (
 )
 from raymega.worker.orders import Leave, Orders
 from raymega.worker.reports import Reports
+from raymega.worker.ruling import Constants, Rule
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
-from raymega.worker.step import Constants, Done, Step
+from raymega.worker.step import Done, Step
 from raymega.worker.step_work import StepWork
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
@@ -168,11 +169,10 @@ class Generation:
             begins=self._desk.chaos.action,
         )
         return Step(
-            config=settings.config,
             world=world,
             state=state,
             executor=executor,
-            constants=constants,
+            rule=Rule(config=settings.config, state=state, constants=constants),
             device=self._device,
             decided=self._desk.orders.decide,
             phase=self._enter_phase,
@@ -183,7 +183,7 @@ class Generation:
         """Reach the step that the assignment begins after; then this worker's part of what is left of the next."""
         assignment = self._assignment
         if assignment.settle is not None and state.committed < assignment.step:
-            self._step.settle(assignment.settle)
+            self._step.rule.settle(assignment.settle)
             self._desk.log.release(through_step=assignment.step - 1)
             self.work = None
         assert state.committed == assignment.step, f"the state of {state.committed} steps is that of the assignment"

@@ -9,47 +9,20 @@ apply     the optimizer; the state is now that of the next step. A skip leaves a
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 import torch
 
-from raymega.config.schema import Config
-from raymega.layout.param_layout import holdings
-from raymega.layout.param_spec import ParamSpec
-from raymega.pipeline.ledger import expected_work
-from raymega.plan.plan import Plan
 from raymega.plan.repairs import RepairOrder
 from raymega.train.grad_norm import sum_of_squares
-from raymega.train.step_facts import Commit, Expected, Facts, Skip, check_facts, decide
+from raymega.train.step_facts import Commit, Facts, Skip, check_facts
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
 from raymega.worker.interface import Decision, StepBatch
 from raymega.worker.reduce import reduce_gradients
+from raymega.worker.ruling import Rule
 from raymega.worker.state import TrainState
 from raymega.worker.step_work import StepWork
 from raymega.worker.world import World
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
-    """What the facts of every step of a plan must say: all of the work once, every box of the model once."""
-
-    work_hash: int
-    elements: int
-    contributors: int
-
-    @classmethod
-    def of(cls, specs: tuple[ParamSpec, ...], *, plan: Plan) -> "Constants":
-        held = holdings(specs, plan)
-        leaders = [rank for stage in range(plan.mesh.pp) for rank in plan.team(plan.leader(stage), stage)]
-        counted = [holding for rank in leaders for holding in held[rank] if holding.counted]
-        return cls(
-            work_hash=expected_work(
-                num_microbatches=plan.num_microbatches, num_stages=len(plan.layers), tp=plan.mesh.tp
-            ),
-            elements=sum(prod(spec.shape) for spec in specs),
-            contributors=len(counted),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +35,10 @@ class Step:
         bucket: told the number of each gradient sum as it begins.
     """
 
-    config: Config
     world: World
     state: TrainState
     executor: Executor
-    constants: Constants
+    rule: Rule
     device: torch.device
     decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
@@ -97,20 +69,14 @@ class Step:
         if not self.decided(decision):
             return None
         clock.begin("apply")
-        self.apply(ruling, decided_in=decision.generation)
+        self.rule.apply(ruling, decided_in=decision.generation)
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
         seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
         return Done(ruling=ruling, facts=decision.facts, work=work, seconds=seconds, phases=tuple(clock.phases))
 
-    def settle(self, facts: bytes) -> None:
-        """Apply what others have decided, to the gradients that were reduced here before the generation broke."""
-        known = Facts.unpack(facts)
-        expected = self._expected(generation=known.generation, tokens=known.tokens)
-        self.apply(self._decide(known, expected=expected), decided_in=known.generation)
-
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
-        expected = self._expected(generation=self.world.generation, tokens=batch.trained_tokens)
+        expected = self.rule.expected(generation=self.world.generation, tokens=batch.trained_tokens)
 
         def check(total: Facts) -> None:
             check_facts(total, expected=expected)
@@ -118,23 +84,7 @@ class Step:
         facts = sum_facts(self._facts(work), world=self.world, check=check, device=self.device)
         # stages between the ends have no batch; the first stage has held the tokens against its own
         known = expected if batch.microbatches else replace(expected, tokens=facts.tokens)
-        return facts, self._decide(facts, expected=known)
-
-    def _expected(self, *, generation: int, tokens: int) -> Expected:
-        return Expected(
-            step=self.state.committed,
-            generation=generation,
-            work_hash=self.constants.work_hash,
-            elements=self.constants.elements,
-            contributors=self.constants.contributors,
-            num_microbatches=self.world.plan.num_microbatches,
-            tokens=tokens,
-        )
-
-    def _decide(self, facts: Facts, *, expected: Expected) -> Commit | Skip:
-        trained = self.state.committed + 1 - self.state.skipped
-        training = self.config.training
-        return decide(facts, expected=expected, training=training, samples=trained * training.batch_size)
+        return facts, self.rule.decide(facts, expected=known)
 
     def _facts(self, work: StepWork) -> Facts:
         shard, counts = self.world.coord.shard, self.world.is_leader
@@ -154,16 +104,6 @@ class Step:
             sum_of_squares(chunk.reduced_grad, ranges=chunk.model.flat.counted_ranges())
             for chunk in self.state.chunks.values()
         )
-
-    def apply(self, ruling: Commit | Skip, *, decided_in: int) -> None:
-        """The optimizer, or nothing on a skip; the state is then that of one step more."""
-        if isinstance(ruling, Commit):
-            for chunk in self.state.chunks.values():
-                chunk.optimizer.apply(chunk.reduced_grad, lr=ruling.lr, clip=ruling.clip)
-        else:
-            self.state.skipped += 1
-        self.state.committed += 1
-        self.state.decided_in = decided_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
