@@ -25,7 +25,16 @@ from raymega.model.protocol import Architecture, Ground, Head, Part, load_custom
 from raymega.model.seeding import fill_first_values
 from raymega.model.tp_team import Team
 
-__all__ = ["FlatParams", "LocalParam", "PassContext", "StageModel", "architecture_of", "build_stage", "specs_of"]
+__all__ = [
+    "FlatParams",
+    "LocalParam",
+    "PassContext",
+    "StageModel",
+    "architecture_of",
+    "blank_stage",
+    "build_stage",
+    "specs_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +105,28 @@ def build_stage(
         team: the group of its tp shards; None: this shard is the whole team.
         seed: of first values and dropout.
     """
+    model = blank_stage(config, layers=layers, first=first, last=last, team=team, seed=seed, device=device)
+    for param in model.params:
+        fill_first_values(param.data, spec=param.spec, box=param.box, seed=seed, model=config.model)
+    return model
+
+
+def blank_stage(
+    config: Config,
+    *,
+    layers: tuple[int, int],
+    first: bool,
+    last: bool,
+    team: Group | None,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> StageModel:
+    """As `build_stage`, with zeros for values, which are to come from elsewhere."""
     architecture = architecture_of(config)
     crew = Team(group=team, sequence_parallel=config.parallelism.sequence_parallel)
     specs = specs_of_stage(architecture.param_specs(), layers=layers, first=first, last=last)
     copies = frozenset(spec.name for spec in specs if spec.owner == "both" and not first)
     flat = FlatParams.build(specs, team=crew, copies=copies, device=torch.device(device))
-    for param in flat.params:
-        fill_first_values(param.data, spec=param.spec, box=param.box, seed=seed, model=config.model)
     ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
     embedding = (architecture.embedding(ground),) if first else ()
     blocks = tuple(architecture.block(ground, layer=layer) for layer in range(*layers))

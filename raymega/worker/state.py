@@ -7,7 +7,7 @@
 All of it is listed by `items` under (name, kind, box); what is not listed may not influence the next step.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,42 @@ from raymega.config.schema import Config
 from raymega.layout.checkpoint_layout import Share, assign
 from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
 from raymega.layout.param_layout import holdings
-from raymega.model.stage import StageModel, build_stage, specs_of
+from raymega.model.stage import StageModel, blank_stage, build_stage, specs_of
+from raymega.plan.plan import Plan, WorkerId
 from raymega.train.optimizer import Optimizer, build_optimizer
 from raymega.train.state_items import SCALAR, state_items
 from raymega.worker.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSeat:
+    """Which blocks a chunk holds (half-open), and which ends of the model."""
+
+    layers: tuple[int, int]
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What decides which boxes a worker holds: its chunks by virtual stage, and its shard of a team of `tp`."""
+
+    chunks: Mapping[int, ChunkSeat]
+    tp: int
+    shard: int
+
+    @classmethod
+    def of(cls, plan: Plan, worker: WorkerId) -> "Seat":
+        coord, end = plan.coord_of(worker), len(plan.layers) - 1
+        chunks = {
+            v: ChunkSeat(layers=plan.layers[v], first=v == 0, last=v == end)
+            for v in range(coord.stage, len(plan.layers), plan.mesh.pp)
+        }
+        return cls(chunks=chunks, tp=plan.mesh.tp, shard=coord.shard)
+
+    def holds_as(self, other: "Seat") -> bool:
+        """Whether the chunks that both have hold the same boxes."""
+        return (self.tp, self.shard) == (other.tp, other.shard)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,10 +82,12 @@ class TrainState:
     """A worker's state of the run.
 
     Args:
+        seat: decides what it consists of.
         chunks: by virtual stage.
         decided_in: the generation that decided it; 0: it is loaded, or of first values.
     """
 
+    seat: Seat
     chunks: Mapping[int, Chunk]
     team: GroupPort
     committed: int = 0
@@ -63,18 +97,14 @@ class TrainState:
     @classmethod
     def build(cls, config: Config, *, world: World, device: torch.device) -> "TrainState":
         """First values, for this worker's boxes."""
-        plan, coord = world.plan, world.coord
-        last = len(plan.layers) - 1
-        team = GroupPort(world.team)
-        return cls(
-            chunks={
-                v: _chunk(
-                    config, world=world, team=team, layers=plan.layers[v], first=v == 0, last=v == last, device=device
-                )
-                for v in range(coord.stage, len(plan.layers), plan.mesh.pp)
-            },
-            team=team,
-        )
+        return _assemble(config, world=world, device=device, make=build_stage, old=None)
+
+    @classmethod
+    def blank(
+        cls, config: Config, *, world: World, device: torch.device, old: "TrainState | None" = None
+    ) -> "TrainState":
+        """Zeros, but for the chunks of `old` that hold what is wanted: those are in both, and stay as they are."""
+        return _assemble(config, world=world, device=device, make=blank_stage, old=old)
 
     def rejoin(self, world: World) -> None:
         """The same state in another membership."""
@@ -136,20 +166,33 @@ def shares_of(config: Config, *, world: World) -> tuple[Share, ...]:
     return shares[world.plan.mesh.rank(world.coord)]
 
 
+def _assemble(
+    config: Config, *, world: World, device: torch.device, make: Callable[..., StageModel], old: TrainState | None
+) -> TrainState:
+    seat = Seat.of(world.plan, world.me)
+    kept = old if old is not None and old.seat.holds_as(seat) else None
+    team = kept.team if kept is not None else GroupPort(world.team)
+    found = {kept.seat.chunks[v]: chunk for v, chunk in kept.chunks.items()} if kept is not None else {}
+    chunks = {
+        v: found[at] if at in found else _chunk(config, at=at, team=team, make=make, device=device)
+        for v, at in seat.chunks.items()
+    }
+    state = TrainState(seat=seat, chunks=chunks, team=team)
+    state.rejoin(world)
+    return state
+
+
 def _chunk(
-    config: Config, *, world: World, team: GroupPort, layers: tuple[int, int], first: bool, last: bool,
-    device: torch.device,
-) -> Chunk:  # fmt: skip
+    config: Config, *, at: ChunkSeat, team: GroupPort, make: Callable[..., StageModel], device: torch.device
+) -> Chunk:
     assert config.run.seed is not None, "the seed is drawn before workers start"
-    model = build_stage(
-        config, layers=layers, first=first, last=last, team=team if team.size > 1 else None, seed=config.run.seed,
-        device=device,
+    model = make(
+        config, layers=at.layers, first=at.first, last=at.last, team=team if team.size > 1 else None,
+        seed=config.run.seed, device=device,
     )  # fmt: skip
     flat = model.flat
-    chunk = Chunk(
+    return Chunk(
         model=model,
         optimizer=build_optimizer(config.training, data=flat.data, num_decayed=flat.num_decayed),
         reduced=None,
     )
-    chunk.share(world)
-    return chunk
