@@ -27,6 +27,7 @@ from raymega.control.states import Checkpoint
 from raymega.data.builtin import BUILTIN_CORPORA
 from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import BUILTIN_TOKENIZERS, load_tokenizer
+from raymega.driver.going_on import refuse_unlike
 from raymega.driver.names import draw_name
 from raymega.driver.publishing import TOKENS_TOTAL
 from raymega.driver.run_dir import RunDirectory, write_whole
@@ -93,7 +94,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         fetch = data.valid_fetch(batch_size=batch_size, num_samples=config.training.eval_samples)
         eval_batches = fetch.order.num_batches
     checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
-    found = _found(config, checkpoint_dir, resume=resume)
+    found = _found(config, checkpoint_dir, resume=resume, tokenizer=data.tokenizer.fingerprint)
     if found is None and config.run.init_from is not None:
         read_manifest(open_store(config.run.init_from))
     room = judge(
@@ -168,7 +169,7 @@ def refuse_relative_in_job(config: Config) -> None:
                 )
 
 
-def _found(config: Config, directory: str, *, resume: Resume) -> Found | None:
+def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) -> Found | None:
     kinds = {"param"} if config.training.optimizer == "sgd" else {"param", "exp_avg", "exp_avg_sq"}
     needs = Needs(kinds=frozenset(kinds))
     if resume == "none":
@@ -176,11 +177,8 @@ def _found(config: Config, directory: str, *, resume: Resume) -> Found | None:
     found = newest_complete(directory, needs=needs) if resume == "auto" else at_step(
         directory, step=int(resume), needs=needs
     )  # fmt: skip
-    if found is not None and found.manifest.seed != config.run.seed:
-        raise ConfigError(
-            f"run.seed: {config.run.seed} is not the seed of the checkpoint at step {found.manifest.step}, which is "
-            f"{found.manifest.seed}; order and masks follow from it. Leave run.seed out, or take --resume none."
-        )
+    if found is not None:
+        refuse_unlike(found.manifest, config=config, tokenizer=tokenizer)
     return found
 
 

@@ -1,0 +1,60 @@
+"""Is a checkpoint one that this run can go on from? Asked before anything is started, or written over.
+
+seed         order of the data, first values and dropout follow from it
+samples      step * batch_size is the position in the data: another batch would skip samples, or repeat them
+tokenizer    ids of another one stand for other text, even where it has as many
+tensors      another model, or another optimizer, has others
+"""
+
+from collections.abc import Iterable
+
+from raymega.config.schema import Config
+from raymega.driver.by_name import named
+from raymega.errors import ConfigError, StateError
+from raymega.layout.checkpoint_manifest import Manifest, TensorInfo, misfits, tensors_of
+from raymega.layout.param_layout import param_specs
+
+AFRESH = "start another run, where run.init_from takes the parameters of this one"
+
+
+def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str) -> None:
+    """Refuse to go on from the checkpoint of another run than `config` says.
+
+    Args:
+        config: as resolved.
+        tokenizer: fingerprint of the run's tokenizer.
+
+    Raises: ConfigError for a key that may not change, StateError for tensors that do not fit.
+    """
+    step, batch_size = manifest.step, config.training.batch_size
+    if manifest.seed != config.run.seed:
+        raise ConfigError(
+            f"run.seed: {config.run.seed} is not the seed of the checkpoint at step {step}, which is "
+            f"{manifest.seed}; order and masks follow from it. Leave run.seed out, or take --resume none."
+        )
+    if manifest.samples != step * batch_size:
+        raise ConfigError(
+            f"training.batch_size: {batch_size} is not that of the checkpoint at step {step}, which is "
+            f"{manifest.samples // step}; the position in the data follows from it. Use that, or {AFRESH}."
+        )
+    if manifest.tokenizer != tokenizer:
+        raise ConfigError(
+            f"data.tokenizer: {config.data.tokenizer} is not the tokenizer of the checkpoint at step {step}; its ids "
+            f"stand for other text. Use the one of the run's config.yaml, or {AFRESH}."
+        )
+    faults = misfits(manifest, _tensors_of(config))
+    if faults:
+        more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
+        raise StateError(
+            f"the checkpoint at step {step} does not fit: {faults[0]}{more}. Use the model and optimizer of the run's "
+            f"config.yaml, or {AFRESH}.",
+            faults=faults,
+        )
+
+
+def _tensors_of(config: Config) -> Iterable[TensorInfo]:
+    if config.model.custom is not None:  # only its code knows; loads torch
+        found: tuple[TensorInfo, ...] = named("raymega.worker.state:checkpoint_tensors")(config)
+        return found
+    kinds = ("param",) if config.training.optimizer == "sgd" else ("param", "exp_avg", "exp_avg_sq")
+    return tensors_of(param_specs(config.model, seq_len=config.data.seq_len), kinds=kinds)
