@@ -35,6 +35,8 @@ def _text_of(file: Path) -> str:
         raise ConfigError(f"{file} is a directory; a config is a file. Did you mean {file / 'config.yaml'}?") from error
     except PermissionError as error:
         raise ConfigError(f"{file} may not be read by this user. Give read permission to it.") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}. Name a YAML file, or a preset.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{file} is not UTF-8 text: {error.reason} at byte {error.start}. Save it as UTF-8."

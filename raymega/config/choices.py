@@ -1,6 +1,7 @@
 """Which values of one key fit all the others: what a refusal offers, and what a proposal picks from."""
 
 from collections.abc import Iterable
+from math import isqrt
 
 from raymega.config.dims import default_ffn_size
 from raymega.config.schema import Auto, Config
@@ -12,8 +13,9 @@ def number(axis: int | Auto) -> int:
 
 
 def divisors(n: int) -> tuple[int, ...]:
-    """Every whole number that divides `n`, ascending."""
-    return tuple(d for d in range(1, n + 1) if n % d == 0)
+    """Every whole number that divides `n`, ascending; beyond 10^12, those that need no factor above a million."""
+    small = [d for d in range(1, min(isqrt(n), 10**6) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
 
 
 def near(values: Iterable[int], wish: int, *, count: int = 3) -> tuple[int, ...]:

@@ -56,7 +56,8 @@ def read(text: str, *, source: str) -> tuple[Entry, list[Fault]]:
     """Read a config file's text; with faults, what could be read besides them."""
     empty = Scalar(text="", plain=True, place=Place(source=source, line=1))
     try:
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        node, faults = yaml.compose(text, Loader=yaml.BaseLoader), list[Fault]()
+        return (empty if node is None else _entry(node, key="", source=source, faults=faults)), faults
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         where = Place(source=source, line=line)
@@ -65,10 +66,9 @@ def read(text: str, *, source: str) -> tuple[Entry, list[Fault]]:
     except yaml.YAMLError as error:
         problem = f"not YAML: {str(error).splitlines()[0]}"
         return empty, [Fault(key="", problem=problem, way_out="Save it as UTF-8 text", place=Place(source=source))]
-    if node is None:
-        return empty, []
-    faults: list[Fault] = []
-    return _entry(node, key="", source=source, faults=faults), faults
+    except RecursionError:
+        problem, way_out = "a part holds itself, or lies too deep in others", "Write sections that hold keys"
+        return empty, [Fault(key="", problem=problem, way_out=way_out, place=Place(source=source))]
 
 
 def read_override(override: str, *, source: str = "--set") -> tuple[str, Entry, list[Fault]]:
@@ -123,8 +123,13 @@ def _entry(node: yaml.Node, *, key: str, source: str, faults: list[Fault]) -> En
     children: dict[str, Entry] = {}
     where: dict[str, Place] = {}
     for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            at = Place(source=source, line=line)
+            faults.append(Fault(key=key, problem="a list or a section is no key", way_out="Write key: value", place=at))
+            continue
         name = str(key_node.value)
-        below, line = f"{key}.{name}" if key else name, key_node.start_mark.line + 1
+        below = f"{key}.{name}" if key else name
         if name in children:
             problem = f"the key stands twice, first on line {where[name].line}"
             at = Place(source=source, line=line)

@@ -18,7 +18,7 @@ from raymega.config.fault import Fault, nearest, one_of
 from raymega.config.schema import Config, Section
 from raymega.config.text import Entry, Listing, Mapping, Scalar
 
-NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 LEADING_ZERO = re.compile(r"[-+]?0\d")
 TRUE, FALSE = {"true", "yes", "on"}, {"false", "no", "off"}
 POWER = re.compile(r"(\d+)(?:\*\*|\^)(\d+)")

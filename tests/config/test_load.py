@@ -123,6 +123,10 @@ def test_words_for_yes_and_no_are_taken_where_they_are_wanted_and_text_may_be_an
         ("--- {}\n--- {}\n", "expected a single document"),
         ("model: \x00", "not YAML"),
         ("- a\n", "a list found; a section of keys is wanted"),
+        ("model: &m {init: *m}\n", "run.yaml: a part holds itself"),
+        ("model: " + 9000 * "[", "lies too deep in others"),
+        ("model:\n  ? [a, b]\n  : 3\n", "run.yaml:2: model: a list or a section is no key"),
+        ("training: {lr: 1e99999999999999999999, steps: 1e99999999999999999999}\n", "run.yaml: 2 faults"),
         ("training: {lr: !!python/name:os.system }\n", "is a YAML tag"),
     ],
 )

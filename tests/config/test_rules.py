@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from raymega.config.choices import divisors
 from raymega.config.load import check, load, to_yaml
 from raymega.config.proposal import proposal, with_values, written
 from raymega.config.rules import faults_of
@@ -167,3 +168,9 @@ def test_every_proposal_is_accepted_when_pasted_back_as_flags():
     for _ in range(20):
         config = random_config(dice)
         load(to_yaml(config), source="run.yaml", overrides=written(proposal(config)))
+
+
+def test_a_fault_of_a_size_beyond_any_machine_is_told_at_once():
+    assert divisors(360) == tuple(n for n in range(1, 361) if 360 % n == 0)
+    assert divisors(2**62)[:3] == (1, 2, 4)
+    assert divisors(2**62)[-1] == 2**62
