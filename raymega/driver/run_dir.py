@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from raymega.config.load import load
 from raymega.config.schema import Config
 from raymega.errors import ConfigError, StateError
 
@@ -98,11 +99,16 @@ class RunDirectory:
         write_whole(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
 
     def read_config(self) -> Config:
-        """The config as it was resolved when the run was started. Raises: StateError if there is none."""
+        """The config as it was resolved when the run was started.
+
+        Raises: StateError if there is none, or it cannot be read; ConfigError naming each of its faults.
+        """
         try:
-            return Config.model_validate(yaml.safe_load(self.config.read_text()))
+            return load(self.config.read_text(encoding="utf-8"), source=str(self.config))
         except FileNotFoundError as error:
             raise StateError(f"{self.path} is not a run directory: it has no config.yaml") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateError(f"{self.config} cannot be read: {error}. Give access, or put it back") from error
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -110,7 +116,7 @@ def write_whole(file: Path, text: str) -> None:
     try:
         handle, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
         try:
-            with os.fdopen(handle, "w") as out:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
                 out.write(text)
                 out.flush()
                 os.fsync(out.fileno())

@@ -76,3 +76,10 @@ def test_a_held_lock_is_renewed(tmp_path, monkeypatch):
 def test_a_directory_without_a_config_is_no_run(tmp_path):
     with pytest.raises(StateError, match=r"has no config\.yaml"):
         RunDirectory(path=tmp_path).read_config()
+
+
+@pytest.mark.parametrize("text", ["run: [", "run: {colour: red}", "training: {steps: 0}"])
+def test_a_damaged_config_of_a_run_is_told_with_its_place(tmp_path, text: str):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.yaml:1"):
+        RunDirectory(path=tmp_path).read_config()
