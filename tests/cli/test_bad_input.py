@@ -163,6 +163,11 @@ def test_a_checkpoint_that_is_damaged_or_not_there(raymega, damaged: list[int], 
     assert (code, [word for word in words if word not in told]) == (5, []), told
 
 
+def test_a_checkpoint_of_another_model_is_refused_before_the_config_is_written_over(raymega):
+    code, told = refused(raymega, "train", "run.yaml", "--set", "model.vocab_size=300")
+    assert (code, "of the checkpoint at step 20" in told) == (2, True), told
+
+
 def test_an_empty_corpus(raymega):
     Path("empty.txt").write_text("")
     code, told = refused(raymega, "data", "prepare", "empty.txt", "--out", "new", "--tokenizer", "byte")
