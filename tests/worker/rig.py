@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -111,6 +111,8 @@ class Recovered:
     plan: Plan
     step: int
     missing: frozenset[Action]
+    kept: Mapping[str, frozenset[Action]]
+    anew: frozenset[str]
     reason: str
 
 
@@ -205,7 +207,10 @@ class ThreadRun:
                 )
             )  # fmt: skip
         self.wait_for(Ready, workers=found.plan.living, generation=generation)
-        return Recovered(plan=found.plan, step=step, missing=found.repair.missing, reason=found.repair.reason)
+        return Recovered(
+            plan=found.plan, step=step, missing=found.repair.missing, kept=found.repair.kept, anew=found.repair.anew,
+            reason=found.repair.reason,
+        )  # fmt: skip
 
     def wait_for(self, kind: type, *, workers: tuple[str, ...], generation: int) -> list:
         """One report of `kind` from each worker; anything that went wrong is raised."""

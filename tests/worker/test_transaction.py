@@ -198,3 +198,15 @@ def test_a_batch_that_comes_twice_or_in_pieces_trains_once():
         other.assign(plan)
         assert other.train(plan, until=1)[0].loss == again[0].loss
     assert np.array_equal(batch.microbatches[0].samples, [0, 1])
+
+
+def test_survivors_tell_the_steps_that_the_dead_reporter_told_nobody_of():
+    config = tiny_config(model={"num_layers": 3}, steps=3)
+    plan = tiny_plan(config, dp=2, tp=1, pp=1)
+    with thread_run(config, num_workers=2) as run:
+        run.assign(plan)
+        told = run.train(plan, until=2)
+        run.workers["w1"].abort(1)
+        left = run.leaving("w1")
+    assert [(c.step, c.loss, c.facts) for c in left.commits] == [(r.step, r.loss, r.facts) for r in told]
+    assert (left.committed, left.decided_in, left.decided.facts) == (2, 1, told[-1].facts)
