@@ -71,10 +71,12 @@ class AbortGeneration:
     """Wake every worker of `generation` out of whatever it waits for; each answers with `GenerationLeft`.
 
     For one that has not got its place in `generation` yet, and now never will, the hands answer (`committed` -1).
+    `lost`: those that nobody is to wait for.
     """
 
     generation: int
     reason: str
+    lost: tuple[WorkerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,8 @@ def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> De
         detect_s=sign.silent_s,
         until=now + settle_s(brain.rules, held.recent_step_s if held is not None else ()),
     )
-    abort = AbortGeneration(generation=settling.story.generation, reason=sign.reason)
+    lost = tuple(worker for worker, _ in sign.lost)
+    abort = AbortGeneration(generation=settling.story.generation, reason=sign.reason, lost=lost)
     commands: tuple[Command, ...] = (abort,)
     if held is not None and held.unwritten is not None:
         commands = (abort, WriteStep(record=held.unwritten))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
 from raymega.control.arbitration import Decided, Version
-from raymega.control.commands import AssignPlan, Evaluate, Grant
+from raymega.control.commands import AbortGeneration, AssignPlan, Evaluate, Grant
 from raymega.control.states import Checkpoint
 from raymega.driver.feeder import Feeder, Sources
 from raymega.driver.publishing import SKIPPED
@@ -106,9 +106,9 @@ class Membership:
         for worker in members:
             self._workers.send(worker, "start", replace(assignment, repair=command.repair.get(worker)))
 
-    def abort(self, generation: int) -> None:
-        """Wake every worker out of `generation`."""
-        self._tell_all(generation, "abort", generation)
+    def abort(self, command: AbortGeneration) -> None:
+        """Wake every worker out of a generation."""
+        self._tell_all(command.generation, "abort", command.generation, command.lost)
 
     def grant(self, command: Grant) -> None:
         self._tell_all(command.generation, "grant", command.generation, command.until, command.save_at)

@@ -143,7 +143,7 @@ class RayRuntime:
             case ask.AssignPlan():
                 self._do(self._orders, lambda: self._membership.assign(command))
             case ask.AbortGeneration():
-                self._do(self._orders, lambda: self._membership.abort(command.generation))
+                self._do(self._orders, lambda: self._membership.abort(command))
             case ask.FeedFrom():
                 self._do(self._orders, lambda: self._membership.feed_from(command.step))
             case ask.Grant():

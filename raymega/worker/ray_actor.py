@@ -127,9 +127,9 @@ class WorkerActor:
         self._lease.renew()
 
     @ray.method(concurrency_group="control")
-    def abort(self, generation: int) -> None:
+    def abort(self, generation: int, lost: tuple[str, ...]) -> None:
         self._lease.renew()
-        self._worker.abort(generation)
+        self._worker.abort(generation, lost)
 
     @ray.method(concurrency_group="control")
     def chaos(self, orders: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from raymega.control.arbitration import Decided, Version
-from raymega.control.commands import AssignPlan, Grant
+from raymega.control.commands import AbortGeneration, AssignPlan, Grant
 from raymega.driver.membership import Membership
 from raymega.driver.translate import event_of
 from raymega.layout.certificate import StatePart
@@ -126,7 +126,7 @@ def test_those_that_only_send_have_a_part_in_a_move_until_its_first_grant(post, 
     post.sent.clear()
     membership.assign(MOVE)
     membership.grant(Grant(generation=2, until=9))
-    membership.abort(2)
+    membership.abort(AbortGeneration(generation=2, reason="w9 is lost", lost=("w9",)))
     assert {worker: one.move for worker, one in post.assignments().items()} == dict.fromkeys(W, MOVE.move)
     assert [worker for worker, order, _ in post.sent if order == "grant"] == list(W)
     assert [worker for worker, order, _ in post.sent if order == "abort"] == list(W)
