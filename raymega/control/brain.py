@@ -1,16 +1,72 @@
-"""What a run's config says to the brain: its rules, and which plan it has for which devices."""
+"""What a run's config says to the brain: its rules, which plan it has for which devices, and what state it moves."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from raymega.config.schema import Config
 from raymega.control.decision import Brain
+from raymega.control.outlook import Wish
 from raymega.control.policy import Rules
 from raymega.control.states import Seat
+from raymega.layout.certificate import Certified, Refused, StatePart, certify, held_by
+from raymega.layout.param_layout import param_specs
+from raymega.layout.param_spec import ParamSpec
+from raymega.layout.reshard import moves
+from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import PlanChoice, plan_for
+from raymega.plan.resize import as_mesh, on_devices
+from raymega.plan.transition import Transition
+
+ELEMENT_BYTES = 4  # state is fp32
 
 
 def brain_of(config: Config, *, rules: Rules) -> Brain:
-    """The brain of a run of `config`."""
+    """The brain of a run of `config`; a live run keeps its plan."""
 
     def planned(seats: tuple[Seat, ...]) -> PlanChoice:
         return plan_for(config, workers={seat.worker: seat.node for seat in seats})
 
     return Brain(rules=rules, plan_for=planned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMoves:
+    """`control.decision.Moves` of a run's config."""
+
+    config: Config
+    specs: tuple[ParamSpec, ...]
+    kinds: tuple[str, ...]
+
+    def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> PlanChoice:
+        asked = self.config
+        if wish.mesh is not None:
+            asked = as_mesh(self.config, wish.mesh)
+        elif wish.devices is not None:
+            asked = on_devices(self.config, wish.devices)
+        return plan_for(asked, workers={seat.worker: seat.node for seat in seats})
+
+    def busiest_bytes(self, transition: Transition, new: Plan) -> int:
+        found = moves(
+            old=held_by(transition.old, specs=self.specs, workers=transition.senders),
+            new=held_by(new, specs=self.specs, workers=new.living),
+            alive=frozenset(transition.senders),
+            node_of=transition.node_of,
+        )
+        received, sent = Counter[WorkerId](), Counter[WorkerId]()
+        for move in found:
+            received[move.receiver] += move.box.num_elements
+            sent[move.source] += move.box.num_elements
+        return max((*received.values(), *sent.values()), default=0) * len(self.kinds) * ELEMENT_BYTES
+
+    def certify(
+        self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
+    ) -> Certified | Refused:
+        return certify(specs=self.specs, kinds=self.kinds, transition=transition, new=new, step=step, parts=parts)
+
+
+def moves_of(config: Config) -> ConfigMoves:
+    """What can be known of the state of a run of `config`."""
+    moments = () if config.training.optimizer == "sgd" else ("exp_avg", "exp_avg_sq")
+    specs = param_specs(config.model, seq_len=config.data.seq_len)
+    return ConfigMoves(config=config, specs=specs, kinds=("param", *moments))

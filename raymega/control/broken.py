@@ -36,6 +36,7 @@ class RepairUnderway:
         detect_s: from the last sign of life of the dead to the first sign that something is wrong, at most.
         since: when that sign came.
         ready_at: when everyone had regrouped.
+        predicted_s: from the last sign of life of the dead to the commit, as predicted.
     """
 
     step: int
@@ -44,3 +45,4 @@ class RepairUnderway:
     detect_s: float
     since: float
     ready_at: float = 0.0
+    predicted_s: float = 0.0

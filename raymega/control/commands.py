@@ -140,6 +140,7 @@ class WriteRepair:
         detect_s: from the last sign of life of the dead to the first sign of trouble, at most.
         regroup_s: from there until everyone was in place.
         repair_s: from there to the commit.
+        predicted_s: of all three together, when the repair began.
     """
 
     step: int
@@ -148,6 +149,7 @@ class WriteRepair:
     detect_s: float
     regroup_s: float
     repair_s: float
+    predicted_s: float = 0.0
 
     @property
     def actual_s(self) -> float:

@@ -1,13 +1,16 @@
 """What a decision is, and what it is made with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from raymega.control.commands import Command
+from raymega.control.outlook import Wish
 from raymega.control.policy import Rules
 from raymega.control.states import Seat, State
-from raymega.plan.plan import Plan
+from raymega.layout.certificate import Certified, Refused, StatePart
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.transition import Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +38,25 @@ PlanFor = Callable[[tuple[Seat, ...]], Planned]
 """Lay the run over some or all of these seats; prefers earlier ones. Pure. Raises PlanError where none will do."""
 
 
+class Moves(Protocol):
+    """What can be known of state that goes over from one plan to another."""
+
+    def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
+        """As the brain's `plan_for`, for what was asked for beside the config. Raises PlanError where none will do."""
+
+    def busiest_bytes(self, transition: Transition, new: Plan) -> int:
+        """What the worker with most to receive or to send has to. Raises StateLost if a box has no holder."""
+
+    def certify(
+        self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
+    ) -> Certified | Refused:
+        """Is the new state the old one?"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brain:
-    """What decisions are made with, the same for the whole run."""
+    """What decisions are made with, the same for the whole run. Without `moves` a live run keeps its plan."""
 
     rules: Rules
     plan_for: PlanFor
+    moves: Moves | None = None

@@ -1,6 +1,7 @@
 """How a run ends: all steps committed and saved, a stop at a shared boundary, or a failure.
 
     StopAsked in Training    run to granted + 1, save there, finish     (every worker still has to pass that boundary)
+    in a repair or a move    the same, once that is over: one more step, saved
     StopAsked elsewhere      finish at once, from the newest checkpoint
     a second Ctrl-C          finish at once
     the grace is used up     finish at once
@@ -10,16 +11,19 @@ Exit code 0 only if the steps asked for were committed (law 10); a user's own st
 
 from dataclasses import replace
 
-from raymega.control.commands import AbortGeneration, Answer, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
+from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
 from raymega.control.decision import Brain, Decision
-from raymega.control.events import DrainAsked, ResizeAsked, StopAsked
+from raymega.control.events import StopAsked
 from raymega.control.policy import RESUMABLE, stop_exit_code
 from raymega.control.states import (
     Failed,
     Finished,
+    Moving,
     Over,
+    Restoring,
     SavesUnderway,
     Saving,
+    Settling,
     State,
     Stop,
     Stopping,
@@ -63,16 +67,32 @@ def finish(brain: Brain, state: Saving) -> Decision:
 
 def stop_at_boundary(brain: Brain, state: Training, event: StopAsked, now: float) -> Decision:
     """Let everyone run to the first boundary that nobody can have passed yet, and save there."""
-    until, generation = min(brain.rules.steps, state.granted + 1), state.story.generation
+    return stop_after(brain, replace(state, change=None), _stop(event, now))
+
+
+def stop_after(brain: Brain, training: Training, stop: Stop) -> Decision:
+    """End with the step after those that there is leave for."""
+    until, generation = min(brain.rules.steps, training.granted + 1), training.story.generation
     commands: list[Command] = []
-    if until > state.granted:
+    if until > training.granted:
         if brain.rules.is_evaluated(until):
             commands.append(Evaluate(generation=generation, after_step=until))
         commands.append(Grant(generation=generation, until=until, save_at=(until,)))
-        state = replace(state, granted=until, saves=(*state.saves, SavesUnderway(step=until)))
-    stopping = Stopping(training=state, stop=_stop(event, now))
-    reason = f"{SAYS[event.by]}: all workers stop after step {until} and save"
-    return Decision(state=stopping, commands=tuple(commands), reason=reason)
+        training = replace(training, granted=until, saves=(*training.saves, SavesUnderway(step=until)))
+    reason = f"{stop.reason}: all workers stop after step {until} and save"
+    return Decision(state=Stopping(training=training, stop=stop), commands=tuple(commands), reason=reason)
+
+
+def stop_soon(brain: Brain, state: Settling | Restoring | Moving, event: StopAsked, now: float) -> Decision:
+    """A step is repaired, or state moves: stop with the step after it, where there is state to go on with."""
+    asked = _stop(event, now)
+    again = state.stop is not None and state.stop.by == "interrupt" and event.by == "interrupt"
+    keeps = isinstance(state, Moving) or (state.held if isinstance(state, Settling) else state.repair is not None)
+    saved = state.story.safe_step == state.story.committed
+    if again or not keeps or saved or state.story.committed >= brain.rules.steps or is_overdue(asked, now):
+        return stop_now(brain, state, event, now)
+    stop = asked if state.stop is None else replace(state.stop, by_t=_earlier(state.stop.by_t, asked.by_t))
+    return Decision(state=replace(state, stop=stop), reason=f"{stop.reason}: the next step is the last, and saved")
 
 
 def stop_now(brain: Brain, state: State, event: StopAsked, now: float) -> Decision:
@@ -92,19 +112,11 @@ def stop_again(brain: Brain, state: Stopping | Saving, event: StopAsked, now: fl
         return Decision(state=asked, reason=f"{SAYS[event.by]}: no step is left to do, the last save is underway")
     if event.by == "interrupt" and state.stop.by == "interrupt":
         return cut_short(state, "a second Ctrl-C")
-    asked_by_t = _stop(event, now).by_t
-    by_t = min((t for t in (state.stop.by_t, asked_by_t) if t is not None), default=None)
+    by_t = _earlier(state.stop.by_t, _stop(event, now).by_t)
     return Decision(state=replace(state, stop=replace(state.stop, by_t=by_t)))
 
 
-def refused(brain: Brain, state: State, event: ResizeAsked | DrainAsked, now: float) -> Decision:
-    """The plan cannot be changed now."""
-    reason = "the plan is changed between steps of a run that trains; this one does not"
-    answer = () if event.request is None else (Answer(request=event.request, accepted=False, reason=reason),)
-    return Decision(state=state, commands=answer, reason=f"refused: {reason}")
-
-
-def cut_short(state: Stopping | Saving, cause: str) -> Decision:
+def cut_short(state: Stopping | Saving | Settling | Restoring | Moving, cause: str) -> Decision:
     """End a stop before its save is complete."""
     stop = state.stop
     code = stop_exit_code(stop.by, saved=False) if stop is not None else RESUMABLE
@@ -128,6 +140,10 @@ def where_to_resume(story: Story) -> str:
     if story.checkpoint is None:
         return "no checkpoint was published, so it can only start again"
     return f"it can be resumed from the checkpoint of step {story.checkpoint.step}"
+
+
+def _earlier(*times: float | None) -> float | None:
+    return min((t for t in times if t is not None), default=None)
 
 
 def _stop(event: StopAsked, now: float) -> Stop:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from raymega.control.events import Event, GenerationLeft, StepCommitted, WorkerLost
 from raymega.control.states import (
+    Moving,
     Restoring,
     Saving,
     Settling,
@@ -100,6 +101,8 @@ def _category(state: State) -> str:
             return "start"
         case Starting():
             return "start"
+        case Moving():
+            return "move"
         case Settling() | Restoring():
             return "repair"
         case Saving():

@@ -1,7 +1,7 @@
 """Who is there: nodes that come and go, workers that are ready, lost, or have left their generation.
 
 What a loss leads to is decided in `control.recovery`; here it is decided whether it matters in the present state:
-a spare's loss does not, a loss while a stop is underway ends the stop without its save.
+a spare's loss does not, nor one after the last checkpoint has all its parts.
 """
 
 from dataclasses import replace
@@ -10,10 +10,20 @@ from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import cut_short, end, finish, give_up, is_saved
-from raymega.control.events import GenerationLeft, NodesChanged, Tick, WorkerFailed, WorkerLost, WorkersReady
+from raymega.control.ending import cut_short, end, finish, give_up, is_overdue, is_saved, stop_after
+from raymega.control.events import (
+    GenerationLeft,
+    NodesChanged,
+    Tick,
+    WorkerBorn,
+    WorkerFailed,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.preparing import proceed
 from raymega.control.recovery import Sign, begin, break_generation, settle
 from raymega.control.states import (
+    Moving,
     NodeDevices,
     Restoring,
     Saving,
@@ -24,20 +34,18 @@ from raymega.control.states import (
     Story,
     Training,
     WaitingForNodes,
-    plan_of,
+    members_of,
     seats_of,
     with_story,
 )
-from raymega.control.stepping import first_grant
-from raymega.control.taking_over import stop_as_asked
 from raymega.plan.plan import WorkerId
 
-Live = WaitingForNodes | Starting | Restoring | Training | Stopping | Saving | Settling
+Live = WaitingForNodes | Starting | Restoring | Training | Moving | Stopping | Saving | Settling
 
 
 def nodes_changed(brain: Brain, state: Live, event: NodesChanged, now: float) -> Decision:
     """Remember what there is to plan with; workers on a node that is gone are lost."""
-    known = with_story(state, _with_nodes(state.story, event.nodes))
+    known = with_story(state, _with_nodes(state.story, event.nodes, now))
     names = {node.node for node in event.nodes}
     gone = tuple((seat.worker, f"node {seat.node} is gone") for seat in seats_of(known) if seat.node not in names)
     if gone:
@@ -62,7 +70,8 @@ def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Dec
     """A process is gone; unknown workers (fenced earlier) do not matter."""
     if all(seat.worker != event.worker for seat in seats_of(state)):
         return Decision(state=state)
-    unborn = isinstance(state, Starting | Restoring) and event.worker in state.fresh
+    starting = isinstance(state, Starting | Restoring) and event.worker in state.fresh
+    unborn = starting or not state.story.outlook.is_born(event.worker)
     if unborn or event.node_gone:
         state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
     cause = f"{event.cause} (node {event.node})"
@@ -74,9 +83,9 @@ def lose(
     silent_s: float = 0.0,
 ) -> Decision:  # fmt: skip
     """Take `lost`, workers with the cause, out of the run."""
-    plan, told = plan_of(state), "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
-    gone = {worker for worker, _ in lost}
-    if plan is None or not gone & set(plan.living):
+    gone, told = {worker for worker, _ in lost}, "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
+    state = with_story(state, replace(state.story, outlook=state.story.outlook.without(gone)))
+    if not gone & set(members_of(state)):
         fence = StopWorkers(workers=tuple(sorted(gone)))
         return Decision(state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan")
     match state:
@@ -84,10 +93,6 @@ def lose(
             return finish(brain, state)
         case Saving() if _is_publishing(state):
             return Decision(state=state, reason=f"{told}; every part of the last checkpoint is saved")
-        case Stopping():
-            return cut_short(state, told)
-        case Saving() if state.stop is not None:
-            return cut_short(state, told)
         case Settling():
             known = replace(
                 state,
@@ -95,7 +100,7 @@ def lose(
                 detect_s=max(state.detect_s, state.since - (now - silent_s)),
             )
             return _lose_more(brain, known, lost, told, now)
-        case Starting() | Restoring() | Training() | Saving():
+        case Starting() | Restoring() | Training() | Stopping() | Saving() | Moving():
             return break_generation(brain, state, Sign(reason=told, lost=lost, heard=heard, silent_s=silent_s), now)
     raise AssertionError("without a plan nobody is in it")
 
@@ -122,27 +127,35 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
             return finish(brain, state)
         case Saving() if _is_publishing(state):
             return Decision(state=state)
-        case Stopping():
-            return cut_short(state, told)
-        case Saving() if state.stop is not None:
-            return cut_short(state, told)
-        case Starting() | Restoring() | Training() | Saving():
+        case Starting() | Restoring() | Training() | Stopping() | Saving() | Moving():
             return break_generation(brain, state, Sign(reason=told, left=answer), now)
     raise AssertionError("without a plan no generation is current")
 
 
 def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady, now: float) -> Decision:
     """Every worker of the plan is in place: train on."""
-    story = state.story
+    story, plan = state.story, state.plan
+    outlook = story.outlook.with_born(plan.living)
     repair = state.repair if isinstance(state, Restoring) else None
+    if repair is not None:
+        outlook = replace(outlook, prices=outlook.prices.regrouped(now - repair.since))
     training = Training(
-        story=story,
+        story=replace(story, outlook=outlook),
         seats=state.seats,
-        plan=state.plan,
+        plan=plan,
         granted=story.committed,
         repair=None if repair is None else replace(repair, ready_at=now),
     )
-    return stop_as_asked(brain, first_grant(brain.rules, training), now)
+    if isinstance(state, Restoring) and state.stop is not None:
+        return stop_after(brain, training, state.stop)
+    ready = f"{plan.mesh} is ready in generation {story.generation}; training goes on after step"
+    return proceed(brain, training, now, reason=f"{ready} {story.committed} of {brain.rules.steps}")
+
+
+def worker_born(brain: Brain, state: Live, event: WorkerBorn, now: float) -> Decision:
+    """A process is up; how long that took is what the next one will take."""
+    outlook = state.story.outlook.with_born((event.worker,), now)
+    return Decision(state=with_story(state, replace(state.story, outlook=outlook)))
 
 
 def worker_failed(brain: Brain, state: Live, event: WorkerFailed, now: float) -> Decision:
@@ -153,6 +166,8 @@ def worker_failed(brain: Brain, state: Live, event: WorkerFailed, now: float) ->
 
 def starting_takes_time(brain: Brain, state: Starting | Restoring, event: Tick, now: float) -> Decision:
     """A generation that is not ready in time is broken, and tried again."""
+    if isinstance(state, Restoring) and is_overdue(state.stop, now):
+        return cut_short(state, "the grace is used up")
     waited_s = now - state.since
     if waited_s <= brain.rules.start_timeout_s:
         return Decision(state=state)
@@ -170,8 +185,10 @@ def _leaver(event: GenerationLeft) -> Leaver:
     )
 
 
-def _with_nodes(story: Story, nodes: tuple[NodeDevices, ...]) -> Story:
-    return replace(story, nodes=nodes, avoided=story.avoided & {node.node for node in nodes})
+def _with_nodes(story: Story, nodes: tuple[NodeDevices, ...], now: float) -> Story:
+    here = {node.node for node in nodes}
+    outlook = story.outlook.with_nodes((node.node for node in story.nodes), here, now)
+    return replace(story, nodes=nodes, avoided=story.avoided & here, outlook=outlook)
 
 
 def _is_publishing(state: Saving) -> bool:
@@ -187,7 +204,7 @@ def _without(state: State, gone: set[WorkerId]) -> State:
     match state:
         case Stopping() | Saving():
             return replace(state, training=replace(state.training, seats=seats))
-        case WaitingForNodes() | Starting() | Restoring() | Training() | Settling():
+        case WaitingForNodes() | Starting() | Restoring() | Training() | Moving() | Settling():
             return replace(state, seats=seats)
         case _:
             return state

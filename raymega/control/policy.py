@@ -39,6 +39,9 @@ class Rules:
     save_timeout_s: float
     start_timeout_s: float
     lease_s: float
+    repairs: bool = True
+    standbys: int = 0
+    steady_s: float = 0.0
 
     @classmethod
     def of(cls, config: Config, *, validates: bool) -> "Rules":
@@ -54,6 +57,9 @@ class Rules:
             save_timeout_s=config.checkpoint.timeout_s,
             start_timeout_s=config.elastic.group_timeout_s,
             lease_s=config.elastic.lease_s,
+            repairs=config.elastic.boundary_log != "off",
+            standbys=config.elastic.standbys,
+            steady_s=config.elastic.steady_s,
         )
 
     def is_saved(self, step: int) -> bool:

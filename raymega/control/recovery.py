@@ -1,13 +1,15 @@
 """What happens when a worker dies.
 
     1. The first sign - a loss, or a worker that left its generation - breaks the generation for everyone: all who
-       are blocked are woken (AbortGeneration), and nothing more is granted.
+       are blocked are woken (AbortGeneration), and nothing more is granted. A transition breaks in the same way.
     2. Settling: every worker of the plan is lost, or has left and said how many steps its state has seen. Who says
        nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
     3. The ladder, from the rung that loses least:
-         every stage has a living team         the step is finished from what is left of it (`control.repairing`)
+         every stage has a living team         the step is finished from what is left of it (`control.repairing`);
+                                               after a broken transition, all of it is done by the plan before
          nobody is lost and all states agree   the same workers begin the step anew from their own state
          else                                  the newest checkpoint, on the devices that remain
+       A stop that was asked for follows the first two, and ends the run at the third.
     4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
        not come to life is a last resort.
     5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends.
@@ -30,28 +32,33 @@ from raymega.control.commands import (
     WriteStep,
 )
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import end, give_up
-from raymega.control.events import CheckpointFailed, CheckpointPublished, ShardsSaved, StepCommitted, Tick
+from raymega.control.ending import cut_short, end, give_up
+from raymega.control.outlook import Outlook, Wish
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
+from raymega.control.preparing import with_step_price
 from raymega.control.repairing import CannotMend, Mend, after, assignment_of, mend
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
     GENERATIONS,
     Checkpoint,
+    Moving,
     Restoring,
     Saving,
     Seat,
     Settling,
     Starting,
+    Stopping,
     Story,
     Training,
     WaitingForNodes,
+    members_of,
 )
-from raymega.control.stepping import advance, note_saved, note_taken, publish_complete, record_of, with_checkpoint
+from raymega.control.written import written
 from raymega.errors import PlanError, WorkerLostError
 from raymega.plan.plan import Plan, WorkerId
 
-Running = Starting | Restoring | Training | Saving
+HOLD_S = 2.0  # a guess: after the first transition that broke, and twice as long after each further one
+Running = Starting | Restoring | Training | Stopping | Saving | Moving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +87,9 @@ class Sign:
 
 def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> Decision:
     """End the step for everyone, and find out who is there."""
-    training = state.training if isinstance(state, Saving) else state
+    settling = _settling(brain, state, sign, now)
+    training = state.training if isinstance(state, Stopping | Saving) else state
     held = training if isinstance(training, Training) else None
-    mending = training if isinstance(training, Restoring) and training.repair is not None else None
-    settling = Settling(
-        story=state.story,
-        seats=state.seats,
-        plan=training.plan,
-        held=held is not None or mending is not None,
-        lost=sign.lost,
-        left=sign.left,
-        saves=held.saves if held is not None else (),
-        since=now,
-        heard=mending.decided if mending is not None and sign.heard is None else sign.heard,
-        detect_s=sign.silent_s,
-        until=now + settle_s(brain.rules, held.recent_step_s if held is not None else ()),
-    )
     lost = tuple(worker for worker, _ in sign.lost)
     abort = AbortGeneration(generation=settling.story.generation, reason=sign.reason, lost=lost)
     commands: tuple[Command, ...] = (abort,)
@@ -107,10 +101,34 @@ def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> De
     return _after(commands, settled)
 
 
+def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
+    training = state.training if isinstance(state, Stopping | Saving) else state
+    held = with_step_price(training) if isinstance(training, Training) else None
+    mending = training if isinstance(training, Restoring) and training.repair is not None else None
+    move = training.move if isinstance(training, Moving) else None
+    steps = held.recent_step_s if held is not None else ()
+    return Settling(
+        story=state.story if held is None else held.story,
+        seats=state.seats,
+        plan=training.plan if move is None else move.transition.old,
+        held=held is not None or mending is not None or move is not None,
+        lost=sign.lost,
+        left=sign.left,
+        saves=held.saves if held is not None else (),
+        since=now,
+        heard=mending.decided if mending is not None and sign.heard is None else sign.heard,
+        detect_s=sign.silent_s,
+        until=now + settle_s(brain.rules, steps),
+        move=move,
+        stop=state.stop if isinstance(state, Stopping | Saving | Restoring | Moving) else None,
+        step_s=max(steps, default=0.0),
+    )
+
+
 def settle(brain: Brain, state: Settling, now: float) -> Decision:
     """Recover once every worker of the plan is known to be lost or to have left; wait otherwise."""
     known = {worker for worker, _ in state.lost} | {said.worker for said in state.left}
-    silent = [worker for worker in state.plan.living if worker not in known]
+    silent = [worker for worker in members_of(state) if worker not in known]
     if silent and now >= state.until:
         cause = f"said nothing for {now - state.since:.1f} s after its generation broke"
         return recover(brain, replace(state, lost=(*state.lost, *((worker, cause) for worker in silent))), now)
@@ -126,38 +144,6 @@ def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
     return underway and not state.lost and state.story.committed == rules.steps
 
 
-def committed_before_the_break(brain: Brain, state: Settling, event: StepCommitted, now: float) -> Decision:
-    """A step whose commit is heard of only now counts as any other; it may be what the workers' states agree on."""
-    story = advance(state.story, event)
-    record = record_of(brain.rules, story, state.plan, event)
-    saves = note_taken(state.saves, step=event.step, tokens_total=story.tokens_total, now=now)
-    return _publish(brain, replace(state, story=story, saves=saves), (WriteStep(record=record),), now)
-
-
-def saved_before_the_break(brain: Brain, state: Settling, event: ShardsSaved, now: float) -> Decision:
-    """A part of a checkpoint is on storage; with all parts there it is published, break or no break."""
-    return _publish(brain, replace(state, saves=note_saved(state.saves, event)), (), now)
-
-
-def publishing_ended(
-    brain: Brain, state: Settling, event: CheckpointPublished | CheckpointFailed, now: float
-) -> Decision:
-    """The newest checkpoint is known now."""
-    saves = tuple(save for save in state.saves if save.step != event.step)
-    story = with_checkpoint(state.story, event) if isinstance(event, CheckpointPublished) else state.story
-    return settle(brain, replace(state, story=story, saves=saves), now)
-
-
-def time_passes(brain: Brain, state: Settling, event: Tick, now: float) -> Decision:
-    """Those who have said nothing for too long count as lost."""
-    return settle(brain, state, now)
-
-
-def _publish(brain: Brain, state: Settling, commands: tuple[Command, ...], now: float) -> Decision:
-    saves, publish = publish_complete(state.saves, plan=state.plan, generation=state.story.generation)
-    return _after((*commands, *publish), settle(brain, replace(state, saves=saves), now))
-
-
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
     mended = mend(brain.rules, state)
@@ -165,16 +151,22 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
     if resume.step == brain.rules.steps:
         reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
         return end(state, exit_code=0, reason=reason, resumable=False)
+    cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or "the generation broke, nobody is lost"
+    if state.stop is not None and not resume.keep_state:
+        return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost}
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
     story = replace(
         _rewound(state.story, resume),
+        outlook=_after_move(state, now),
         recoveries=state.story.recoveries + 1,
         steps_lost=state.story.steps_lost + state.story.committed - resume.step,
     )
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
+    if state.move is not None:
+        told = f"rolled back: {cause}"
+        fence = (*fence, written(state.move, certified=False, bytes_moved=0, reason=told, now=now))
     back: tuple[Command, ...] = (Rewind(step=resume.step),) if resume.step < state.story.committed else ()
-    cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or "the generation broke, nobody is lost"
     if story.recoveries > brain.rules.max_restarts:
         tries = f"{brain.rules.max_restarts} recoveries brought no new step"
         stuck = replace(state, story=replace(story, recoveries=state.story.recoveries))
@@ -183,11 +175,26 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
     if isinstance(mended, Mend):
         return _after(fence, _repair(state, mended, story, alive, now, cause=cause))
     if resume.keep_state:
-        return _assign(waiting, state.plan, alive, now, resume=resume, reason=f"{cause}; {resume.reason}")
+        again = _assign(waiting, state.plan, alive, now, resume=resume, reason=f"{cause}; {resume.reason}")
+        if isinstance(again.state, Restoring) and state.stop is not None:
+            again = replace(again, state=replace(again.state, stop=state.stop))
+        return _after(fence, again)
     if now < waiting.not_before:
         pause = f"after {waiting.not_before - now:.1f} s, since the last attempt brought no new step"
         return Decision(state=waiting, commands=fence + back, reason=f"{cause}; {resume.reason}, {pause}")
     return _after(fence + back, begin(brain, waiting, now, cause=f"{cause}; {resume.reason}"))
+
+
+def _after_move(state: Settling, now: float) -> Outlook:
+    """No other transition at once after one that broke; what was asked for and refused is not tried again."""
+    outlook, move = state.story.outlook, state.move
+    if move is None:
+        return outlook
+    hold_until = now + HOLD_S * 2**outlook.rollbacks
+    wish = outlook.wish
+    if wish.pending and not state.lost:
+        wish = Wish(mesh=move.transition.old.mesh)
+    return replace(outlook, rollbacks=outlook.rollbacks + 1, hold_until=hold_until, wish=wish)
 
 
 def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend) -> Resume:
@@ -249,6 +256,7 @@ def _assign(
         state.story,
         generation=state.story.next_generation,
         next_worker=max((number_of(seat.worker) + 1 for seat in fresh), default=state.story.next_worker),
+        outlook=state.story.outlook.with_started([seat.worker for seat in fresh], now),
     )
     kind = Starting if _is_first(state.story) else Restoring
     names = frozenset(seat.worker for seat in fresh)

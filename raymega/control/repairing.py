@@ -9,7 +9,7 @@ The ledger and the log of a promise are of the step after the state that its wor
 has done nothing of the next step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.control.broken import Leaver, RepairUnderway
@@ -19,19 +19,27 @@ from raymega.control.states import Restoring, Seat, Settling, Story
 from raymega.errors import RaymegaBug
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
-from raymega.plan.plan import WorkerId
-from raymega.plan.repairs import PlanRepair, orders_of, repair_plan
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.repairs import PlanRepair, orders_of, repair_plan, stages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mend:
-    """How the step is finished: everyone reaches the version of `ruling`, then does its part of `found`."""
+    """How the step is finished: everyone reaches the version of `ruling`, then does its part of `found`.
+
+    Args:
+        begins_anew: nobody has begun the step, since it was a transition that broke: all of it is done by the plan.
+    """
 
     ruling: Ruling
     found: PlanRepair
+    begins_anew: bool = False
 
     @property
     def reason(self) -> str:
+        if self.begins_anew:
+            lost = f", without {len(self.found.plan.lost)} teams" if self.found.plan.lost else ""
+            return f"the transition is rolled back: the state of step {self.ruling.version.step} is as it was{lost}"
         return f"{self.ruling.reason}; {self.found.repair.reason}"
 
     @property
@@ -57,26 +65,31 @@ class CannotMend:
 def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
     """Find out how to finish the step; everyone of the plan is lost or has left."""
     story, left = state.story, {said.worker: said for said in state.left}
+    if not rules.repairs:
+        return CannotMend(reason="elastic.boundary_log is off")
     if not state.held:
         return CannotMend(reason="not everyone held the state")
     if story.committed >= rules.steps:
         return CannotMend(reason="no step is left to finish")
-    if not state.lost and story.recoveries > 0 and not state.taken_over:
+    if not state.lost and story.recoveries > 0 and not state.taken_over and state.move is None:
         return CannotMend(reason="it broke again and nobody is lost")
-    if any(said.work is None for said in left.values()):
+    if state.move is not None:
+        left = {worker: said for worker, said in left.items() if worker in state.plan.living and said.committed >= 0}
+    elif any(said.work is None for said in left.values()):
         return CannotMend(reason="not everyone has a state that is whole")
-    ruling = ruling_of(state)
-    if ruling.without_state:
+    ruling = ruling_of(replace(state, left=tuple(left.values())))
+    if ruling.without_state and state.move is None:
         return CannotMend(reason=f"{', '.join(ruling.without_state)} need their state from elsewhere")
     if ruling.version.step != story.committed:
         return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
-    found = repair_plan(state.plan, reports=_reports(left, ruling))
+    reports = _reports(left, ruling) if state.move is None else _nobodys_work(state.plan, left, ruling)
+    found = repair_plan(state.plan, reports=reports)
     if isinstance(found, StagesLost):
         return CannotMend(reason=found.reason)
     if len(found.plan.living) < rules.min_devices:
         few = f"{len(found.plan.living)} workers would be left, elastic.min_devices is {rules.min_devices}"
         return CannotMend(reason=few)
-    return Mend(ruling=ruling, found=found)
+    return Mend(ruling=ruling, found=found, begins_anew=state.move is not None)
 
 
 def ruling_of(state: Settling) -> Ruling:
@@ -99,8 +112,8 @@ def assignment_of(mended: Mend, *, generation: int) -> AssignPlan:
         checkpoint=None,
         keep_state=True,
         settle=ruling.decided,
-        repair=orders_of(found),
-        links=tuple(sorted(found.links)),
+        repair={} if mended.begins_anew else orders_of(found),
+        links=() if mended.begins_anew else tuple(sorted(found.links)),
     )
 
 
@@ -112,10 +125,11 @@ def after(state: Settling, mended: Mend, *, story: Story, seats: tuple[Seat, ...
         missing=len(mended.found.repair.missing),
         detect_s=state.detect_s,
         since=state.since,
+        predicted_s=state.detect_s + story.outlook.prices.regroup_s + state.step_s,
     )
     return Restoring(
         story=story, seats=seats, plan=mended.found.plan, since=now, fresh=frozenset(),
-        decided=mended.ruling.decided, repair=underway,
+        decided=mended.ruling.decided, repair=None if mended.begins_anew else underway, stop=state.stop,
     )  # fmt: skip
 
 
@@ -128,6 +142,12 @@ def _heard(state: Settling) -> Decided | None:
     """The commit that was heard of last; of an older one everyone has decided the next since."""
     heard = state.heard
     return heard if heard is not None and heard.version.step == state.story.committed else None
+
+
+def _nobodys_work(plan: Plan, left: dict[WorkerId, Leaver], ruling: Ruling) -> dict[WorkerId, TeamReport]:
+    """Of those who have the state of the boundary, or reach it."""
+    whole = [worker for worker in left if worker not in ruling.without_state]
+    return {worker: TeamReport(stages=stages_of(plan, plan.coord_of(worker).stage)) for worker in whole}
 
 
 def _reports(left: dict[WorkerId, Leaver], ruling: Ruling) -> dict[WorkerId, TeamReport]:

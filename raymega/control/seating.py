@@ -1,25 +1,25 @@
 """Which devices have a seat in the next generation: survivors keep theirs, free devices are taken for the plan only."""
 
 from raymega.control.decision import Brain, Planned
-from raymega.control.states import Seat, WaitingForNodes
+from raymega.control.states import Seat, Story, WaitingForNodes
 from raymega.errors import PlanError, RaymegaBug
 from raymega.plan.plan import WorkerId
 
 
 def seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Planned]:
-    """The seats of the next generation and its plan; nodes to be avoided only where it does not work without them.
+    """The seats of the next generation and its plan; nodes to be left or avoided only where nothing else works.
 
     Survivors without a place in the plan keep their seat, as spares; fresh seats are taken only for the plan.
     """
-    story = state.story
-    for avoided in dict.fromkeys((story.avoided, frozenset[str]())):
-        free = _free_seats(state, avoided)
-        offered = (*state.seats, *free)
+    story, wish, leaving = state.story, state.story.outlook.wish, state.story.outlook.leaving
+    for avoided in dict.fromkeys((story.avoided | leaving, leaving, frozenset[str]())):
+        free = free_seats(state.seats, story=story, avoided=avoided)
+        offered = (*(seat for seat in state.seats if seat.node not in avoided & leaving), *free)
         try:
             if len(offered) < brain.rules.min_devices:
                 few = f"{len(offered)} devices are left, elastic.min_devices is {brain.rules.min_devices}"
                 raise PlanError(f"{few}. Bring back devices, or lower it")
-            planned = brain.plan_for(offered)
+            planned = brain.plan_for(offered) if brain.moves is None else brain.moves.plan_for(offered, wish)
         except PlanError:
             if not avoided:
                 raise
@@ -28,16 +28,17 @@ def seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Plan
     raise RaymegaBug("the last try has no nodes to avoid")
 
 
-def _free_seats(state: WaitingForNodes, avoided: frozenset[str]) -> tuple[Seat, ...]:
-    taken = {(seat.node, seat.device) for seat in state.seats}
+def free_seats(seats: tuple[Seat, ...], *, story: Story, avoided: frozenset[str]) -> tuple[Seat, ...]:
+    """A seat, with the next workers' names, for every device that nobody has."""
+    taken = {(seat.node, seat.device) for seat in seats}
     free = [
         (node.node, device)
-        for node in state.story.nodes
+        for node in story.nodes
         if node.node not in avoided
         for device in range(node.devices)
         if (node.node, device) not in taken
     ]
-    first = state.story.next_worker
+    first = story.next_worker
     return tuple(
         Seat(worker=f"w{first + index}", node=node, device=device) for index, (node, device) in enumerate(free)
     )

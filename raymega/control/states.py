@@ -1,104 +1,25 @@
 """Which states a run can be in, and what each of them knows.
 
-    WaitingForNodes -> Starting -> Training -> Saving -> Finished
-          ^                ^          |  ^        |
-          |                |          v  |        v
-          |             Restoring <- Settling   Failed (from anywhere)
-          +--- (back-off) ----+       Stopping -> Saving
+    WaitingForNodes -> Starting -> Training <-> Moving        Training -> Saving -> Finished
+          ^                        ^      |      |               |          ^
+          |                        |      v      v               v          |
+          +--- (back-off) -----  Restoring <- Settling         Stopping ----+        Failed (from anywhere)
 
 A state is a frozen value; the arrows are the table in `control.transitions`. What outlives every state is the `Story`.
+A stop that is asked for while a step is repaired or state moves waits for the next step.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver, RepairUnderway
+from raymega.control.changing import Change, MoveUnderway
+from raymega.control.story import GENERATIONS, Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, WorkerId
 
-StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
-GENERATIONS = 1_000_000  # of one controller
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDevices:
-    """A node that is alive, and how many of its devices this run may use (its own workers' included)."""
-
-    node: str
-    devices: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """A device and the worker that has it. A worker's id is never used again; a device is."""
-
-    worker: WorkerId
-    node: str
-    device: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A complete, published checkpoint; `uri` is its directory, `tokens_total` what was trained up to it."""
-
-    step: int
-    uri: str
-    tokens_total: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Someone asked the run to end before its last step. `by_t`: when it has to be over; None: no limit."""
-
-    by: StopBy
-    reason: str
-    by_t: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What outlives every state.
-
-    Args:
-        generation: the newest membership; (controller epoch, n) as one growing integer.
-        epoch: of the controller that decides now. It may have taken over a generation of an older one.
-        stop: what was asked for when a controller was lost; asked for again once steps run.
-        committed: steps committed, and neither lost nor rewound since.
-        furthest: the most steps ever committed; above it lies progress.
-        tokens_total: trained tokens of the committed steps.
-        checkpoint: the newest published one.
-        recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint.
-        steps_lost: steps that had been committed and had to be done again.
-        skipped_in_row: non-finite steps since the last finite one.
-        next_worker: number of the next worker to be started.
-        nodes: what the run may use.
-        avoided: nodes on which a worker did not come to life; forgotten when the node leaves the list.
-    """
-
-    generation: int
-    epoch: int = 0
-    stop: Stop | None = None
-    committed: int = 0
-    furthest: int = 0
-    tokens_total: int = 0
-    checkpoint: Checkpoint | None = None
-    recoveries: int = 0
-    steps_lost: int = 0
-    skipped_in_row: int = 0
-    next_worker: int = 0
-    nodes: tuple[NodeDevices, ...] = ()
-    avoided: frozenset[str] = frozenset()
-
-    @property
-    def next_generation(self) -> int:
-        """The number of the next membership: above all that this controller, or one before it, has made."""
-        return max(self.generation, self.epoch * GENERATIONS) + 1
-
-    @property
-    def safe_step(self) -> int:
-        """The step a run would go on from if every worker were lost now."""
-        return self.checkpoint.step if self.checkpoint is not None else 0
+__all__ = ["GENERATIONS", "Checkpoint", "NodeDevices", "Seat", "Stop", "StopBy", "Story"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +49,7 @@ class Restoring:
     Args:
         repair: the step that is being finished; None: the state is loaded, or the step begins anew.
         decided: the decision that some apply first, in a repair.
+        stop: it was asked for before the next step.
     """
 
     story: Story
@@ -137,6 +59,7 @@ class Restoring:
     fresh: frozenset[WorkerId]
     repair: RepairUnderway | None = None
     decided: Decided | None = None
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +87,8 @@ class Training:
         unwritten: the newest step's record, held back until its validation loss is known.
         validated: (steps, loss) of a validation that was heard of before the commit of its step.
         repair: the next step is being finished from what was left of it.
+        change: the next plan, which is prepared beside the run.
+        weighed: what the question whether another plan is due was last answered for.
     """
 
     story: Story
@@ -175,6 +100,8 @@ class Training:
     unwritten: StepRecord | None = None
     validated: tuple[int, float] | None = None
     repair: RepairUnderway | None = None
+    change: Change | None = None
+    weighed: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +138,17 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moving:
+    """Everyone stands at a boundary, and the state goes over to the workers of `plan`, which counts once certified."""
+
+    story: Story
+    seats: tuple[Seat, ...]
+    plan: Plan
+    move: MoveUnderway
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
     """The generation is broken: who is lost, and what have the others committed? Decided once all is known.
 
@@ -223,6 +161,9 @@ class Settling:
         since: when the first sign came.
         until: when those who have said nothing count as lost.
         taken_over: what broke is the controller, which says nothing about the workers.
+        move: it was a transition that broke; `plan` is the one before it.
+        stop: it was asked for before the next step.
+        step_s: of the steps before, in seconds; 0: not known.
     """
 
     story: Story
@@ -237,6 +178,9 @@ class Settling:
     heard: Decided | None = None
     detect_s: float = 0.0
     taken_over: bool = False
+    move: MoveUnderway | None = None
+    stop: Stop | None = None
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,9 +202,9 @@ class Failed:
     details: str = field(default="", repr=False)
 
 
-State = WaitingForNodes | Starting | Training | Settling | Restoring | Stopping | Saving | Finished | Failed
+State = WaitingForNodes | Starting | Training | Moving | Settling | Restoring | Stopping | Saving | Finished | Failed
 STATES: tuple[type[State], ...] = (
-    WaitingForNodes, Starting, Training, Settling, Restoring, Stopping, Saving, Finished, Failed,
+    WaitingForNodes, Starting, Training, Moving, Settling, Restoring, Stopping, Saving, Finished, Failed,
 )  # fmt: skip
 Over = Finished | Failed
 AnyState = TypeVar("AnyState", bound=State)
@@ -279,12 +223,21 @@ def first_state(*, epoch: int, checkpoint: Checkpoint | None = None) -> WaitingF
 def plan_of(state: State) -> Plan | None:
     """The plan in force, if any."""
     match state:
-        case Starting() | Restoring() | Training() | Settling():
+        case Starting() | Restoring() | Training() | Settling() | Moving():
             return state.plan
         case Stopping() | Saving():
             return state.training.plan
         case WaitingForNodes() | Finished() | Failed():
             return None
+
+
+def members_of(state: State) -> tuple[WorkerId, ...]:
+    """Those without whom the plan in force, or the transition to it, cannot go on."""
+    plan = plan_of(state)
+    if isinstance(state, Moving) or (isinstance(state, Settling) and state.move is not None):
+        assert state.move is not None, "a broken transition is one"
+        return state.move.members
+    return () if plan is None else plan.living
 
 
 def with_story(state: AnyState, story: Story) -> AnyState:

@@ -11,7 +11,7 @@ rank 0's report of k is heard of. What comes early is kept until then.
 from dataclasses import replace
 
 from raymega.control.broken import RepairUnderway
-from raymega.control.commands import Command, Evaluate, Grant, PublishCheckpoint, WriteRepair, WriteStep
+from raymega.control.commands import Command, PublishCheckpoint, WriteRepair, WriteStep
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, finish, give_up, is_overdue, is_saved, where_to_resume
 from raymega.control.events import (
@@ -23,7 +23,8 @@ from raymega.control.events import (
     StepCommitted,
     Tick,
 )
-from raymega.control.policy import RECENT_STEPS, Rules, eval_steps, granted_until, save_steps
+from raymega.control.policy import RECENT_STEPS, Rules
+from raymega.control.preparing import proceed
 from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
 from raymega.metrics import StepRecord
@@ -46,16 +47,7 @@ def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitte
         return Decision(state=saving, commands=commands, reason=f"step {event.step} is committed; it is saved last")
     if stop is not None:
         return Decision(state=Stopping(training=training, stop=stop), commands=commands)
-    training, more = _grant_on(brain.rules, training)
-    return Decision(state=training, commands=(*commands, *more))
-
-
-def first_grant(rules: Rules, training: Training) -> Decision:
-    """Let a generation that is ready run."""
-    granted, commands = _grant_on(rules, training)
-    story = granted.story
-    reason = f"{granted.plan.mesh} is ready in generation {story.generation}; training goes on after step"
-    return Decision(state=granted, commands=commands, reason=f"{reason} {story.committed} of {rules.steps}")
+    return _then(commands, proceed(brain, training, now))
 
 
 def commit(rules: Rules, training: Training, event: StepCommitted, now: float) -> tuple[Training, tuple[Command, ...]]:
@@ -91,6 +83,7 @@ def _repaired(repair: RepairUnderway, now: float) -> WriteRepair:
         detect_s=repair.detect_s,
         regroup_s=repair.ready_at - repair.since,
         repair_s=now - repair.ready_at,
+        predicted_s=repair.predicted_s,
     )
 
 
@@ -205,21 +198,6 @@ def time_passes(brain: Brain, state: Training | Stopping | Saving, event: Tick, 
     if isinstance(state, Saving) and now - state.since > brain.rules.save_timeout_s:
         return _dropped(state, training.story.committed, f"not complete after {now - state.since:.0f} s")
     return Decision(state=state)
-
-
-def _grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command, ...]]:
-    story, granted = training.story, training.granted
-    until = granted_until(
-        committed=story.committed, granted=granted, recent_step_s=training.recent_step_s, steps=rules.steps
-    )
-    if until == granted:
-        return training, ()
-    save_at = save_steps(rules, after=granted, until=until)
-    due = eval_steps(rules, after=granted, until=until)
-    evaluations = tuple(Evaluate(generation=story.generation, after_step=step) for step in due)
-    grant = Grant(generation=story.generation, until=until, save_at=save_at)
-    underway = tuple(SavesUnderway(step=step) for step in save_at)
-    return replace(training, granted=until, saves=training.saves + underway), (*evaluations, grant)
 
 
 def record_of(rules: Rules, story: Story, plan: Plan, event: StepCommitted) -> StepRecord:

@@ -2,7 +2,8 @@
 
     WaitingForNodes                   stays: nobody is in a generation
     Starting, Restoring, Training     the generation is broken as by a loss: every worker of the plan is asked to leave
-    Stopping                          the same; what was asked for is asked for again once steps run
+    Stopping                          the same; the stop follows the repair
+    Moving                            the same; the transition is rolled back
     Settling                          everyone is asked again: who has answered is known
     Saving                            stays: no step is left to do, and what workers have saved they tell again
     Finished, Failed                  are not taken over
@@ -18,11 +19,11 @@ from dataclasses import replace
 
 from raymega.control.commands import AbortGeneration, Command, Evaluate
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import stop_at_boundary
-from raymega.control.events import ControllerTakenOver, StopAsked
+from raymega.control.events import ControllerTakenOver
 from raymega.control.policy import settle_s
 from raymega.control.recovery import Sign, break_generation, settle
 from raymega.control.states import (
+    Moving,
     Restoring,
     SavesUnderway,
     Saving,
@@ -34,7 +35,8 @@ from raymega.control.states import (
     with_story,
 )
 
-Taken = WaitingForNodes | Starting | Restoring | Training | Stopping | Saving | Settling
+InGeneration = Starting | Restoring | Training | Moving | Stopping
+Taken = WaitingForNodes | InGeneration | Saving | Settling
 
 
 def taken_over(brain: Brain, state: Taken, event: ControllerTakenOver, now: float) -> Decision:
@@ -50,29 +52,18 @@ def taken_over(brain: Brain, state: Taken, event: ControllerTakenOver, now: floa
             training = replace(state.training, saves=_forgotten(state.training.saves))
             after = replace(state, training=training, since=now)
             return Decision(state=after, commands=_evaluate_again(training), reason=f"{told}; the last save goes on")
-        case Stopping():
-            training = with_story(state.training, replace(state.story, stop=state.stop))
-            return _break(brain, training, Sign(reason=told, silent_s=event.silent_s), now)
-        case Starting() | Restoring() | Training():
+        case Starting() | Restoring() | Training() | Stopping() | Moving():
             return _break(brain, state, Sign(reason=told, silent_s=event.silent_s), now)
 
 
-def stop_as_asked(brain: Brain, ready: Decision, now: float) -> Decision:
-    """Training goes on; where a stop had been asked for before the controller was lost, it is asked for again."""
-    training, stop = ready.state, ready.state.story.stop
-    if not isinstance(training, Training) or stop is None:
-        return ready
-    training = with_story(training, replace(training.story, stop=None))
-    grace_s = None if stop.by_t is None else max(0.0, stop.by_t - now)
-    stopped = stop_at_boundary(brain, training, StopAsked(by=stop.by, grace_s=grace_s), now)
-    reason = f"{ready.reason}; {stopped.reason}"
-    return replace(stopped, commands=(*ready.commands, *stopped.commands), reason=reason)
-
-
-def _break(brain: Brain, state: Starting | Restoring | Training, sign: Sign, now: float) -> Decision:
+def _break(
+    brain: Brain, state: Starting | Restoring | Training | Stopping | Moving, sign: Sign, now: float
+) -> Decision:
     """Ask every worker of the plan to leave its generation. Nobody has answered yet, so this is Settling."""
     if isinstance(state, Training):
         state = replace(state, saves=_forgotten(state.saves))
+    if isinstance(state, Stopping):
+        state = replace(state, training=replace(state.training, saves=_forgotten(state.training.saves)))
     broken = break_generation(brain, state, sign, now)
     assert isinstance(broken.state, Settling), "there are workers who have not answered"
     return replace(broken, state=replace(broken.state, taken_over=True))

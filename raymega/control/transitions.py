@@ -6,13 +6,15 @@
     FORBIDDEN   cannot happen: IllegalTransition
 
 The handlers stand by subject: who is there in `control.membership`, steps and saves in `control.stepping`, losses in
-`control.recovery`, ends in `control.ending`. One table with its forbidden pairs written out: h11, `_state.py`.
+`control.recovery`, other plans in `control.asking`, `control.preparing` and `control.moving`, ends in `control.ending`.
+One table with its forbidden pairs written out: h11, `_state.py`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
-from raymega.control import ending, membership, recovery, stepping, taking_over
+from raymega.control import asking, ending, membership, moving, preparing, settling, stepping, taking_over
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import (
     CheckpointFailed,
@@ -38,6 +40,7 @@ from raymega.control.events import (
 from raymega.control.states import (
     Failed,
     Finished,
+    Moving,
     Restoring,
     Saving,
     Settling,
@@ -95,10 +98,10 @@ _ANYWHERE: dict[type, Row] = {
     WorkerFailed: membership.worker_failed,
     CheckpointPublished: stepping.checkpoint_published,
     ControllerTakenOver: taking_over.taken_over,
-    WorkerBorn: IGNORED,
+    WorkerBorn: membership.worker_born,
     StateMoved: LATE,
-    ResizeAsked: ending.refused,
-    DrainAsked: ending.refused,
+    ResizeAsked: asking.resize_asked,
+    DrainAsked: asking.drain_asked,
 }
 
 _IN_WAITING: dict[type, Row] = {
@@ -128,6 +131,20 @@ _IN_STARTING: dict[type, Row] = {
     Tick: membership.starting_takes_time,
 }
 
+
+def and_on(handler: Handler) -> Handler:
+    """Decide, and then look whether the next plan can be brought nearer, where the run trains on."""
+
+    def decided(brain: Brain, state: Training, event: Event, now: float) -> Decision:
+        decision = handler(brain, state, event, now)
+        if brain.moves is None or not isinstance(decision.state, Training):
+            return decision
+        on = preparing.proceed(brain, decision.state, now, reason=decision.reason)
+        return replace(on, commands=(*decision.commands, *on.commands))
+
+    return decided
+
+
 _IN_STEPS: dict[type, Row] = {
     **_ANYWHERE,
     WorkersReady: LATE,
@@ -137,29 +154,58 @@ _IN_STEPS: dict[type, Row] = {
     ShardsSaved: stepping.shards_saved,
     SaveFailed: stepping.save_failed,
     CheckpointFailed: stepping.checkpoint_failed,
+    ResizeAsked: asking.refused_at_the_end,
+    DrainAsked: asking.refused_at_the_end,
     Tick: stepping.time_passes,
+}
+
+_LOOKS_ON = (
+    NodesChanged, WorkerBorn, WorkerLost, Evaluated, SaveFailed, CheckpointPublished, CheckpointFailed, Tick,
+)  # fmt: skip
+_IN_TRAINING: dict[type, Row] = {
+    **_IN_STEPS,
+    **{event: and_on(row) for event, row in _IN_STEPS.items() if event in _LOOKS_ON and callable(row)},
+    ResizeAsked: asking.resize_asked,
+    DrainAsked: asking.drain_asked,
+    StopAsked: ending.stop_at_boundary,
+}
+
+_IN_MOVING: dict[type, Row] = {
+    **_ANYWHERE,
+    WorkersReady: IGNORED,
+    StepCommitted: LATE,
+    Evaluated: LATE,
+    GenerationLeft: membership.generation_left,
+    WorkerFailed: moving.worker_failed,
+    ShardsSaved: LATE,
+    SaveFailed: LATE,
+    CheckpointFailed: IGNORED,
+    StateMoved: moving.state_moved,
+    StopAsked: ending.stop_soon,
+    Tick: moving.time_passes,
 }
 
 _IN_SETTLING: dict[type, Row] = {
     **_ANYWHERE,
     WorkersReady: IGNORED,  # it was ready, and broke before this was heard
-    StepCommitted: recovery.committed_before_the_break,
+    StepCommitted: settling.committed_before_the_break,
     Evaluated: IGNORED,
     GenerationLeft: membership.generation_left,
-    ShardsSaved: recovery.saved_before_the_break,
+    ShardsSaved: settling.saved_before_the_break,
     SaveFailed: IGNORED,
     StateMoved: IGNORED,
-    CheckpointPublished: recovery.publishing_ended,
-    CheckpointFailed: recovery.publishing_ended,
-    StopAsked: ending.stop_now,
-    Tick: recovery.time_passes,
+    CheckpointPublished: settling.publishing_ended,
+    CheckpointFailed: settling.publishing_ended,
+    StopAsked: ending.stop_soon,
+    Tick: settling.time_passes,
 }
 
 _BY_STATE: dict[type, dict[type, Row]] = {
     WaitingForNodes: _IN_WAITING,
     Starting: _IN_STARTING,
-    Restoring: _IN_STARTING,
-    Training: {**_IN_STEPS, StopAsked: ending.stop_at_boundary},
+    Restoring: {**_IN_STARTING, StopAsked: ending.stop_soon},
+    Training: _IN_TRAINING,
+    Moving: _IN_MOVING,
     Stopping: {**_IN_STEPS, StopAsked: ending.stop_again},
     Saving: {**_IN_STEPS, StepCommitted: LATE, StopAsked: ending.stop_again},
     Settling: _IN_SETTLING,

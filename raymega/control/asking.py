@@ -1,0 +1,129 @@
+"""What people and the cluster ask of a live run: another size, or to be off a node in time. Each is answered once.
+
+    resize   to a mesh, or so many devices     a wish: it holds until the next one, through losses too
+    drain    a node will be gone at by_t       not used from now on; the plan is changed before, if that can be
+
+What cannot be is refused with the reason, and the run goes on as it is. A notice of the cluster is not refused: the
+node goes in any case, and if nothing can be done in time its loss is repaired like any other.
+"""
+
+from dataclasses import replace
+
+from raymega.control.commands import Answer, Command
+from raymega.control.decision import Brain, Decision, Moves
+from raymega.control.events import DrainAsked, ResizeAsked
+from raymega.control.outlook import Drain, Wish
+from raymega.control.preparing import proceed, with_step_price
+from raymega.control.proposing import IN_TIME_S, Proposal, around, propose
+from raymega.control.seating import free_seats
+from raymega.control.states import (
+    Moving,
+    Restoring,
+    Saving,
+    Settling,
+    Starting,
+    Stopping,
+    Story,
+    Training,
+    WaitingForNodes,
+    seats_of,
+    with_story,
+)
+from raymega.errors import PlanError
+
+Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
+STAYS = "the state of this run cannot be moved: its model is the user's own"
+
+
+def refused_at_the_end(brain: Brain, state: Stopping | Saving, event: ResizeAsked | DrainAsked, now: float) -> Decision:
+    """A run that ends changes its plan no more."""
+    return _refused(state, event, "the run is about to end")
+
+
+def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> Decision:
+    """Take the wish up, if there is a plan for it on the devices that are there."""
+    if brain.moves is None:
+        return _refused(state, event, STAYS)
+    wish = Wish(devices=event.devices, mesh=event.mesh, pending=True)
+    why_not = _why_not(brain, brain.moves, state, wish)
+    if why_not:
+        return _refused(state, event, why_not)
+    after = with_story(state, replace(state.story, outlook=replace(state.story.outlook, wish=wish, rollbacks=0)))
+    if not isinstance(after, Training):
+        return _accepted(after, event, f"{wish}: taken up as soon as the run trains")
+    decision = proceed(brain, after, now)
+    return _with_answer(decision, event, decision.reason or f"{wish}: the run is so already")
+
+
+def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Decision:
+    """Use the node no more, and be off it in time if that can be."""
+    names = sorted(node.node for node in state.story.nodes)
+    if event.node not in names:
+        return _refused(state, event, f"no node {event.node} has devices for this run; there are {', '.join(names)}")
+    if brain.moves is None:
+        return _refused(state, event, STAYS)
+    after = with_story(state, _with_drain(state.story, event))
+    if not isinstance(after, Training):
+        return _accepted(after, event, f"{event.node} is not used any more; changed as soon as the run trains")
+    seen = around(after)
+    if not seen.leaving:
+        decision = proceed(brain, after, now)
+        return _with_answer(decision, event, f"no worker of the plan is on {event.node}; it is not used any more")
+    found = propose(brain, with_step_price(after), brain.moves, now)
+    if found.change is None and event.request is not None:
+        return _refused(state, event, f"nothing can take over from {event.node}: {found.reason}")
+    decision = proceed(brain, after, now)
+    return _with_answer(decision, event, _in_time(found, event, now) or decision.reason or found.reason)
+
+
+def _in_time(found: Proposal, event: DrainAsked, now: float) -> str:
+    """A deadline that cannot be kept, in words; empty if it can."""
+    if found.choice is None:
+        return f"nothing can take over from {event.node} ({found.reason}): its loss is dealt with when it comes"
+    needed_s = found.choice.offer.ready_s + found.choice.offer.pause_s
+    if now + needed_s + IN_TIME_S <= event.by_t:
+        return ""
+    short = f"{event.by_t - now:.1f} s are left where {needed_s:.1f} s are needed"
+    return f"{short}: {found.reason}; if it comes too late, the loss of {event.node} is repaired"
+
+
+def _why_not(brain: Brain, moves: Moves, state: Live, wish: Wish) -> str:
+    """Why there is no plan for `wish`; empty if there is."""
+    story = state.story
+    kept = tuple(seat for seat in seats_of(state) if seat.node not in story.outlook.leaving)
+    offered = (*kept, *free_seats(seats_of(state), story=story, avoided=story.avoided | story.outlook.leaving))
+    if wish.devices is not None and wish.devices > len(offered):
+        return f"{wish} are more than the {len(offered)} that are there. Ask for {len(offered)}, or add some"
+    try:
+        planned = moves.plan_for(offered, wish)
+    except PlanError as error:
+        return error.message
+    if wish.mesh is not None and planned.plan.mesh != wish.mesh:
+        return f"{wish} does not fit: {planned.reason}"
+    if planned.plan.mesh.size < brain.rules.min_devices:
+        return f"{planned.plan.mesh} is below elastic.min_devices {brain.rules.min_devices}"
+    return ""
+
+
+def _with_drain(story: Story, event: DrainAsked) -> Story:
+    drain = Drain(node=event.node, by_t=event.by_t, cause=event.cause)
+    return replace(story, outlook=story.outlook.with_drain(drain))
+
+
+def _refused(state: Live | Stopping | Saving, event: ResizeAsked | DrainAsked, why: str) -> Decision:
+    return Decision(state=state, commands=_answer(event, accepted=False, reason=why), reason=f"refused: {why}")
+
+
+def _accepted(state: Live, event: ResizeAsked | DrainAsked, reason: str) -> Decision:
+    return _with_answer(Decision(state=state), event, reason)
+
+
+def _with_answer(decision: Decision, event: ResizeAsked | DrainAsked, reason: str) -> Decision:
+    commands = (*_answer(event, accepted=True, reason=reason), *decision.commands)
+    return replace(decision, commands=commands, reason=reason)
+
+
+def _answer(event: ResizeAsked | DrainAsked, *, accepted: bool, reason: str) -> tuple[Command, ...]:
+    if event.request is None:
+        return ()
+    return (Answer(request=event.request, accepted=accepted, reason=reason),)

@@ -1,0 +1,65 @@
+"""A plan that is to follow the one in force: prepared beside the run, then moved to at a boundary.
+
+Change         which plan, why, what it is predicted to cost; workers warm up, a boundary is chosen
+MoveUnderway   everyone stands at the boundary; who has said what it holds now
+"""
+
+from dataclasses import dataclass
+
+from raymega.control.ladder import Rung
+from raymega.layout.certificate import StatePart
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.transition import Transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Times in seconds.
+
+    Args:
+        cause: what it is for, as half a sentence.
+        predicted_s: of the pause.
+        predicted_step_s: of a step after it; 0: no step was measured yet.
+        since: when it was decided on.
+        not_before: the boundary is not chosen before.
+        ready_t: since when everyone is warm; None: not yet.
+        by_t: when it has to be done; None: no limit.
+        boundary: nobody has leave beyond so many steps; None: not chosen yet.
+    """
+
+    rung: Rung
+    cause: str
+    plan: Plan
+    predicted_s: float
+    predicted_step_s: float
+    since: float
+    not_before: float = 0.0
+    ready_t: float | None = None
+    by_t: float | None = None
+    boundary: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveUnderway:
+    """A transition that is not certified yet.
+
+    Args:
+        step: committed steps at its boundary.
+        since: when all stood there.
+        parts: what was told so far.
+        bytes_received: by all who have told.
+        busiest_bytes, move_s: received by one of them at most; seconds that one of them spent on it at most.
+    """
+
+    change: Change
+    transition: Transition
+    step: int
+    since: float
+    parts: tuple[StatePart, ...] = ()
+    bytes_received: int = 0
+    busiest_bytes: int = 0
+    move_s: float = 0.0
+
+    @property
+    def members(self) -> tuple[WorkerId, ...]:
+        return self.transition.members(self.change.plan)

@@ -1,0 +1,25 @@
+"""How far workers may run without asking, and what is saved and evaluated on the way there."""
+
+from dataclasses import replace
+
+from raymega.control.commands import Command, Evaluate, Grant
+from raymega.control.policy import Rules, eval_steps, granted_until, save_steps
+from raymega.control.states import SavesUnderway, Training
+
+
+def grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command, ...]]:
+    """Extend the leave as policy has it, never beyond the boundary of a change."""
+    story, granted = training.story, training.granted
+    until = granted_until(
+        committed=story.committed, granted=granted, recent_step_s=training.recent_step_s, steps=rules.steps
+    )
+    if training.change is not None and training.change.boundary is not None:
+        until = max(granted, min(until, training.change.boundary))
+    if until == granted:
+        return training, ()
+    save_at = save_steps(rules, after=granted, until=until)
+    due = eval_steps(rules, after=granted, until=until)
+    evaluations = tuple(Evaluate(generation=story.generation, after_step=step) for step in due)
+    grant = Grant(generation=story.generation, until=until, save_at=save_at)
+    underway = tuple(SavesUnderway(step=step) for step in save_at)
+    return replace(training, granted=until, saves=training.saves + underway), (*evaluations, grant)

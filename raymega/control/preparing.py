@@ -1,0 +1,154 @@
+"""The next plan is prepared while the present one trains: nothing stops before everyone is warm.
+
+    look     is another plan due?         the ladder is asked once for each state of the cluster (`control.proposing`)
+             start who is missing         fresh workers for it, and standbys up to elastic.standbys
+             all warm: choose a boundary  as far as workers have leave already, one step at least; no grants beyond it
+    proceed  at the boundary              the state moves (`control.moving`); before it, grants as ever
+
+What is due follows from what is so - lost teams, nodes that are to go, wishes, free devices -, not from what has
+happened: so a change that was disturbed is simply found again, or another one in its place.
+"""
+
+from dataclasses import dataclass, replace
+
+from raymega.control.changing import Change, MoveUnderway
+from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
+from raymega.control.decision import Brain, Decision
+from raymega.control.granting import grant_on
+from raymega.control.proposing import around, propose, transition_of
+from raymega.control.seating import number_of
+from raymega.control.states import Moving, Training
+
+AGAIN_S = 30.0  # a guess: how long an answer of the ladder holds while nothing has changed
+PATIENCE_S = 10.0  # a guess: how long a boundary may be put off so that no checkpoint is underway at it
+MOST_ROLLBACKS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The training with whatever was begun beside it."""
+
+    training: Training
+    commands: tuple[Command, ...] = ()
+    reason: str = ""
+
+
+def proceed(brain: Brain, training: Training, now: float, *, reason: str = "") -> Decision:
+    """Go on: grant, or at the boundary of a change, move."""
+    looked = look(brain, training, now)
+    training, told = looked.training, "; ".join(part for part in (reason, looked.reason) if part)
+    change = training.change
+    if change is not None and change.boundary == training.story.committed and _is_quiet(training, change, now):
+        return _after(looked.commands, switch(training, change, now, reason=told))
+    training, granted = grant_on(brain.rules, training)
+    return Decision(state=training, commands=(*looked.commands, *granted), reason=told)
+
+
+def look(brain: Brain, training: Training, now: float) -> Looked:
+    """Find out whether another plan is due, and bring it nearer."""
+    if brain.moves is None:
+        return Looked(training=training)
+    found = _weighed(brain, training, now)
+    started = _staffed(brain, found.training, now)
+    training = started.training
+    if training.change is not None:
+        training = replace(training, change=_nearer(brain, training, training.change, now))
+    return replace(started, training=training, reason=found.reason)
+
+
+def switch(training: Training, change: Change, now: float, *, reason: str) -> Decision:
+    """Everyone stands at the boundary: let the state go over."""
+    story = replace(training.story, generation=training.story.next_generation)
+    if training.recent_step_s:
+        story = with_step_price(replace(training, story=story)).story
+    nodes = {seat.worker: seat.node for seat in training.seats}
+    transition = transition_of(training, change.plan, nodes)
+    move = MoveUnderway(change=change, transition=transition, step=story.committed, since=now)
+    assign = AssignPlan(
+        generation=story.generation, plan=change.plan, step=story.committed, checkpoint=None, move=transition
+    )
+    told = f"at the boundary after step {story.committed} the state goes over to {change.plan.mesh}: {change.cause}"
+    return Decision(
+        state=Moving(story=story, seats=training.seats, plan=change.plan, move=move),
+        commands=(assign, FeedFrom(step=story.committed)),
+        reason="; ".join(part for part in (reason, told) if part),
+    )
+
+
+def with_step_price(training: Training) -> Training:
+    """Note what a step of this plan takes, before it is left."""
+    if not training.recent_step_s:
+        return training
+    steps = sorted(training.recent_step_s)
+    outlook = training.story.outlook
+    prices = outlook.prices.stepped(training.plan, steps[len(steps) // 2])
+    return replace(training, story=replace(training.story, outlook=replace(outlook, prices=prices)))
+
+
+def _weighed(brain: Brain, training: Training, now: float) -> Looked:
+    """Ask the ladder, if something is so that was not when it was asked last."""
+    outlook = training.story.outlook
+    seen = around(training)
+    if outlook.rollbacks > MOST_ROLLBACKS or now < outlook.hold_until:
+        return Looked(training=replace(training, change=None))
+    facts = (seen.own, seen.free, seen.leaving, outlook.wish, training.story.avoided, training.plan, now // AGAIN_S)
+    if facts == training.weighed or brain.moves is None:
+        return Looked(training=training)
+    known = with_step_price(training)
+    found = propose(brain, known, brain.moves, now)
+    training = replace(training, weighed=facts)
+    before, change = training.change, found.change
+    if change is not None and before is not None and change.plan == before.plan:
+        return Looked(training=replace(training, change=replace(before, by_t=change.by_t)))
+    is_news = change is not None or before is not None or bool(training.plan.lost)
+    return Looked(training=replace(training, change=change), reason=found.reason if is_news else "")
+
+
+def _staffed(brain: Brain, training: Training, now: float) -> Looked:
+    """Start whom the next plan lacks, and standbys."""
+    seen, change = around(training), training.change
+    busy = {*training.plan.living, *(change.plan.living if change is not None else ())}
+    fresh = tuple(seat for seat in seen.free if change is not None and seat.worker in change.plan.living)
+    spares = sum(seat.worker not in busy for seat in seen.own)
+    wanted = max(0, brain.rules.standbys - spares)
+    fresh += tuple(seat for seat in seen.free if seat not in fresh)[:wanted]
+    if not fresh:
+        return Looked(training=training)
+    story = training.story
+    story = replace(
+        story,
+        next_worker=max(number_of(seat.worker) for seat in fresh) + 1,
+        outlook=story.outlook.with_started([seat.worker for seat in fresh], now),
+    )
+    training = replace(training, story=story, seats=(*training.seats, *fresh))
+    return Looked(training=training, commands=(StartWorkers(seats=fresh),))
+
+
+def _nearer(brain: Brain, training: Training, change: Change, now: float) -> Change | None:
+    """Choose the boundary once everyone is warm, and no checkpoint would be in the way."""
+    if change.boundary is not None:
+        return change
+    outlook = training.story.outlook
+    if not all(map(outlook.is_born, change.plan.living)) or now < change.not_before:
+        return change
+    ready_t = now if change.ready_t is None else change.ready_t
+    boundary = max(training.granted, training.story.committed + 1)
+    if boundary >= brain.rules.steps:
+        return None
+    waits = bool(training.saves) and now < ready_t + PATIENCE_S and not _is_urgent(change, now, slack_s=PATIENCE_S)
+    return replace(change, ready_t=ready_t, boundary=None if waits else boundary)
+
+
+def _is_quiet(training: Training, change: Change, now: float) -> bool:
+    """Is nothing underway that would be lost with the generation? A deadline does not wait for a checkpoint."""
+    if training.unwritten is not None:
+        return False
+    return not training.saves or _is_urgent(change, now, slack_s=0.0)
+
+
+def _is_urgent(change: Change, now: float, *, slack_s: float) -> bool:
+    return change.by_t is not None and now + 2 * change.predicted_s + slack_s >= change.by_t
+
+
+def _after(first: tuple[Command, ...], decision: Decision) -> Decision:
+    return replace(decision, commands=(*first, *decision.commands))

@@ -1,0 +1,94 @@
+"""What outlives every state of a run: how far it is, what it may use, and what bears on its next plan.
+
+Story      committed steps, the newest checkpoint, nodes, workers' numbers
+  Outlook  wishes, drains, nodes that came lately, what a change costs         (`control.outlook`)
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raymega.control.outlook import Outlook
+from raymega.plan.plan import WorkerId
+
+StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
+GENERATIONS = 1_000_000  # of one controller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDevices:
+    """A node that is alive, and how many of its devices this run may use (its own workers' included)."""
+
+    node: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A device and the worker that has it. A worker's id is never used again; a device is."""
+
+    worker: WorkerId
+    node: str
+    device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A complete, published checkpoint; `uri` is its directory, `tokens_total` what was trained up to it."""
+
+    step: int
+    uri: str
+    tokens_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Someone asked the run to end before its last step. `by_t`: when it has to be over; None: no limit."""
+
+    by: StopBy
+    reason: str
+    by_t: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What outlives every state.
+
+    Args:
+        generation: the newest membership; (controller epoch, n) as one growing integer.
+        epoch: of the controller that decides now. It may have taken over a generation of an older one.
+        committed: steps committed, and neither lost nor rewound since.
+        furthest: the most steps ever committed; above it lies progress.
+        tokens_total: trained tokens of the committed steps.
+        checkpoint: the newest published one.
+        recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint.
+        steps_lost: steps that had been committed and had to be done again.
+        skipped_in_row: non-finite steps since the last finite one.
+        next_worker: number of the next worker to be started.
+        nodes: what the run may use.
+        avoided: nodes on which a worker did not come to life; forgotten when the node leaves the list.
+        outlook: what bears on the next plan.
+    """
+
+    generation: int
+    epoch: int = 0
+    committed: int = 0
+    furthest: int = 0
+    tokens_total: int = 0
+    checkpoint: Checkpoint | None = None
+    recoveries: int = 0
+    steps_lost: int = 0
+    skipped_in_row: int = 0
+    next_worker: int = 0
+    nodes: tuple[NodeDevices, ...] = ()
+    avoided: frozenset[str] = frozenset()
+    outlook: Outlook = field(default_factory=Outlook)
+
+    @property
+    def next_generation(self) -> int:
+        """The number of the next membership: above all that this controller, or one before it, has made."""
+        return max(self.generation, self.epoch * GENERATIONS) + 1
+
+    @property
+    def safe_step(self) -> int:
+        """The step a run would go on from if every worker were lost now."""
+        return self.checkpoint.step if self.checkpoint is not None else 0

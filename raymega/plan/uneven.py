@@ -1,0 +1,109 @@
+"""Plans that use every team that is left: stages with fewer teams hold fewer layers, and work is spread evenly.
+
+    dp=2 pp=3, six blocks                    one team of stage 1 is lost
+      replica 0 | 0 1   2 3   4 5              | 0 1   2 3   4 5   without it: its peer does the work of two
+      replica 1 | 0 1   2 3   4 5              | 0 1    -    4 5
+                                               | 0 1    2    3 4 5 uneven: what a team does is as even as blocks allow
+
+Every function gives a new plan; who holds what of it, and what has to travel, follows from the layout.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from raymega.mesh import Coord, Mesh
+from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.stages import Layers, layers_of_counts
+
+Team = tuple[WorkerId, ...]  # by shard
+
+
+def work_of(plan: Plan) -> float:
+    """How long a step of `plan` takes, in forwards and backwards of one block by one device.
+
+    Counts the busiest team of the slowest stage, and the way of one micro-batch through the others; every block is as
+    dear as any other, and shards divide the work (a guess: embedding, head and exchange are left out).
+    """
+    blocks = _blocks(plan.layers, num_stages=plan.mesh.pp)
+    busiest = [max(Counter(route[stage] for route in plan.routes).values()) for stage in range(plan.mesh.pp)]
+    paths = (count * held + sum(blocks) - held for count, held in zip(busiest, blocks, strict=True))
+    return max(paths) / plan.mesh.tp
+
+
+def without_teams(plan: Plan, gone: Collection[Place]) -> Plan | None:
+    """The plan without the teams `gone`, their work spread over their peers; None if a stage would have none left."""
+    lost = plan.lost | frozenset(gone)
+    living = _living(plan.mesh, lost)
+    if not all(living):
+        return None
+    return replace(plan, lost=lost, routes=spread_routes(num_microbatches=plan.num_microbatches, living=living))
+
+
+def with_teams(plan: Plan, filled: Mapping[Place, Team]) -> Plan:
+    """The plan with other workers in the places `filled`, which live again."""
+    workers = list(plan.workers)
+    for (replica, stage), team in filled.items():
+        for rank, worker in zip(plan.mesh.team(replica=replica, stage=stage), team, strict=True):
+            workers[rank] = worker
+    lost = plan.lost - frozenset(filled)
+    routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(plan.mesh, lost))
+    return replace(plan, workers=tuple(workers), lost=lost, routes=routes)
+
+
+def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) -> Plan | None:
+    """As many stages as before, on the teams `kept` and `more`; layers by the number of teams that a stage has.
+
+    None if there are fewer teams than stages, if a stage would have no layer of its own, or if stages have chunks.
+    """
+    stages: list[list[Team]] = [[] for _ in range(plan.mesh.pp)]
+    for replica, stage in sorted(kept):
+        stages[stage].append(tuple(plan.workers[rank] for rank in plan.mesh.team(replica=replica, stage=stage)))
+    for team in more:
+        min(stages, key=len).append(team)
+    while max(map(len, stages)) - min(map(len, stages)) > 1 or not min(map(len, stages)):
+        if max(map(len, stages)) < 2:
+            return None
+        min(stages, key=len).append(max(stages, key=len).pop())
+    if plan.num_chunks > 1 or plan.num_layers < len(stages):
+        return None
+    return _laid_out(plan, stages, layers=_layers_by_teams(plan.num_layers, teams=[len(some) for some in stages]))
+
+
+def spread_routes(*, num_microbatches: int, living: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Each micro-batch's replica at each stage, in turn over those that live: quotas differ by one at most."""
+    return tuple(tuple(replicas[m % len(replicas)] for replicas in living) for m in range(num_microbatches))
+
+
+def _laid_out(plan: Plan, stages: Sequence[Sequence[Team]], *, layers: Layers) -> Plan:
+    """Teams into the mesh that has room for the stage with most of them; places without a team are lost."""
+    mesh = Mesh(dp=max(map(len, stages)), pp=plan.mesh.pp, tp=plan.mesh.tp)
+    workers = [f"none{rank}" for rank in range(mesh.size)]  # names nobody: the places of teams that are not there
+    for stage, teams in enumerate(stages):
+        for replica, team in enumerate(teams):
+            for shard, worker in enumerate(team):
+                workers[mesh.rank(Coord(replica, stage, shard))] = worker
+    lost = frozenset((r, s) for s, teams in enumerate(stages) for r in range(len(teams), mesh.dp))
+    routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(mesh, lost))
+    return replace(plan, mesh=mesh, workers=tuple(workers), layers=layers, lost=lost, routes=routes)
+
+
+def _layers_by_teams(num_layers: int, *, teams: Sequence[int]) -> Layers:
+    """Blocks of each stage so that the most that one of its teams has to do is least; at least one each."""
+    counts = [1] * len(teams)
+    for _ in range(num_layers - len(teams)):
+        lightest = min(range(len(teams)), key=lambda stage: ((counts[stage] + 1) / teams[stage], stage))
+        counts[lightest] += 1
+    return layers_of_counts(tuple(counts))
+
+
+def _living(mesh: Mesh, lost: Collection[Place]) -> list[list[int]]:
+    return [[r for r in range(mesh.dp) if (r, stage) not in lost] for stage in range(mesh.pp)]
+
+
+def _blocks(layers: Layers, *, num_stages: int) -> list[int]:
+    """Blocks that each stage holds, over its chunks."""
+    counts = [0] * num_stages
+    for virtual_stage, (first, end) in enumerate(layers):
+        counts[virtual_stage % num_stages] += end - first
+    return counts
