@@ -23,6 +23,8 @@ from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, w
 from raymega.comm.group import Group, Work
 from raymega.errors import GroupBroken, RaymegaBug
 
+SENDS_AHEAD = 8  # without a log: far above what is under way at a time, far below the messages of a step
+
 
 class Outbox:
     """The sending side of one worker in one generation."""
@@ -52,16 +54,21 @@ class Outbox:
             return
         self._log.lend(message)
         self._in_flight.append((message, work))
+        while self._log.is_off and len(self._in_flight) > SENDS_AHEAD:
+            self._finish_oldest()
 
     def finish(self) -> None:
         """Wait until all sends are received. Raises: GroupBroken if one of them never will be."""
         if self._broken is not None:
             raise self._broken
         while self._in_flight:
-            message, work = self._in_flight[0]
-            work.wait()
-            self._in_flight.popleft()
-            self._log.returned(message)
+            self._finish_oldest()
+
+    def _finish_oldest(self) -> None:
+        message, work = self._in_flight[0]
+        work.wait()
+        self._in_flight.popleft()
+        self._log.returned(message)
 
     def abandon(self) -> None:
         """Give up what is in flight; only after its groups are closed. The log keeps the messages."""

@@ -211,6 +211,8 @@ class ElasticConfig(Section):
     """Nodes whose loss at once the copies outlive."""
     group_timeout_s: Positive = 300.0
     """Backstop of every collective; death is noticed long before by broken connections and leases."""
+    boundary_log: Literal["device", "host", "off"] = "device"
+    """Where workers keep what they send to other stages until the step commits; `off`: a broken step is lost."""
     chaos: tuple[str, ...] = ()
     """What goes wrong on purpose, as in `kill stage=1 replica=0 step=40 action=B3`; each once in a run."""
 

@@ -51,7 +51,8 @@ class Worker:
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
             settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
-            log=BoundaryLog(device=settings.device), chaos=Chaos(settings=settings, ask=self.reports.add),
+            log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
+            chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
         self._make_fabric = fabric
         self._waking = Waking(lease_s=settings.config.elastic.lease_s)
@@ -141,6 +142,10 @@ class Worker:
             if self._generation is not None:
                 self._generation.abandon()
 
+    @property
+    def _repairs(self) -> bool:
+        return self.settings.config.elastic.boundary_log != "off"
+
     def _report_end(self, error: BaseException, *, generation: int) -> None:
         if isinstance(error, WORLD_CHANGED):
             self._report_left(generation, reason=str(error))
@@ -158,7 +163,7 @@ class Worker:
                 committed=state.committed if state is not None else 0,
                 decided_in=state.decided_in if state is not None else 0,
                 decided=decided,
-                work=broken.report_work() if broken is not None and state is not None else None,
+                work=broken.report_work() if broken is not None and state is not None and self._repairs else None,
                 commits=tuple(broken.commits) if broken is not None else (),
             )
         )

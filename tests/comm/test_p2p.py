@@ -10,7 +10,7 @@ from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.frames import HEADER_BYTES, BufferPool, Message, framed_bytes
 from raymega.comm.group import Group
 from raymega.comm.local import LocalFabric, LocalHub
-from raymega.comm.p2p import Expected, Inbox, Outbox
+from raymega.comm.p2p import SENDS_AHEAD, Expected, Inbox, Outbox
 from raymega.errors import GroupBroken, RaymegaBug, StaleMessage, StateError
 from tests.comm.worlds import WORLDS, World, at_once, eventually, on_group, spec, start, workers
 
@@ -230,3 +230,23 @@ def test_a_hundred_steps_leave_nothing_behind(world: World) -> None:
     finally:
         gc.enable()
     assert all(abs(later - early) <= 2 for early, *rest in counts.values() for later in rest), counts
+
+
+def held_bytes(kept: str, *, messages: int) -> tuple[int, int]:
+    """(in the end, at most) in a log that is sent from."""
+    groups, log = local_pair(unbuffered=True), BoundaryLog(kept=kept)
+    outbox, inbox = Outbox(log=log, generation=1), Inbox(pool=BufferPool(), generation=1)
+    sent = [down(m) for m in range(messages)]
+    inbox.expect(expect(groups[1], sent))
+    for message in sent:
+        outbox.send(value(message), message, group=groups[0], dst=1)
+        assert torch.equal(inbox.take(message), value(message))
+        inbox.recycle(message)
+    outbox.finish()
+    return log.num_bytes, log.peak_bytes
+
+
+def test_a_log_that_is_off_keeps_what_travels_and_no_more() -> None:
+    size = framed_bytes(SHAPE, torch.float32)
+    assert held_bytes("device", messages=20) == held_bytes("host", messages=20) == (20 * size, 20 * size)
+    assert held_bytes("off", messages=20) == (0, (SENDS_AHEAD + 1) * size)
