@@ -3,6 +3,8 @@
 quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
 2,311 tokens/s  491,520 tokens  last line 2 s ago
 goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
+standing by: w4 on 4c1f02aa91b3
+to be left: 9aa07c3e11d0 within 12 s
 last: w2 is lost: its process ended; going on from step 100 with 2 devices
 """
 
@@ -13,7 +15,10 @@ from typing import Any
 from raymega.driver.accounting import progress_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
+from raymega.driver.progress import Progress
 from raymega.driver.run_dir import RunDirectory
+
+SHOWN_DIGITS = 12  # of a node's id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class RunStatus:
         goodput: share of all worker-seconds that went into committed steps; `useful`: into their computing.
         worker_s: worker-seconds by category; they add up to all there were.
         steps_lost: steps that had been committed and had to be done again.
+        standbys: worker -> node of those without a part in the plan, while the run is alive.
+        draining: node -> seconds until it has to be left, while the run is alive.
         since_s: seconds since the last line that the run wrote.
     """
 
@@ -48,6 +55,8 @@ class RunStatus:
     useful: float | None
     worker_s: dict[str, float]
     steps_lost: int
+    standbys: dict[str, str]
+    draining: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -67,6 +76,14 @@ class RunStatus:
             spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
             lost = f", {self.steps_lost} steps lost" if self.steps_lost else ""
             lines.append(f"goodput {self.goodput:.1%} of {spent}, useful {self.useful:.1%}{lost}")
+        if self.standbys:
+            seats = (f"{worker} on {node[:SHOWN_DIGITS]}" for worker, node in self.standbys.items())
+            lines.append(f"standing by: {', '.join(seats)}")
+        if self.draining:
+            nodes = (
+                f"{node[:SHOWN_DIGITS]} within {max(0.0, left_s):,.0f} s" for node, left_s in self.draining.items()
+            )
+            lines.append(f"to be left: {', '.join(nodes)}")
         return "\n".join([*lines, *([f"last: {self.reason}"] if self.reason else []), self.directory])
 
 
@@ -102,4 +119,20 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
         useful=spent.share_of("useful") if spent is not None else None,
         worker_s=dict(spent.seconds) if spent is not None else {},
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
+        standbys=standbys_of(progress) if alive else {},
+        draining=draining_of(progress, now=now) if alive else {},
     )
+
+
+def standbys_of(progress: Progress | None) -> dict[str, str]:
+    """Worker -> node of those that have a seat and no part in the plan."""
+    if progress is None or progress.plan is None:
+        return {}
+    return {seat.worker: seat.node for seat in progress.seats if seat.worker not in progress.plan.living}
+
+
+def draining_of(progress: Progress | None, *, now: float) -> dict[str, float]:
+    """Node -> seconds until it has to be left."""
+    if progress is None or progress.story is None:
+        return {}
+    return {drain.node: drain.by_t - now for drain in progress.story.outlook.draining}

@@ -113,8 +113,19 @@ def notes_of(turn: Turn) -> Iterator[str]:
     if turn.decision.reason and not isinstance(turn.event, QUIET):
         yield turn.decision.reason
     for command in turn.decision.commands:
-        if isinstance(command, WriteRepair | WriteTransition):
-            yield command.reason
+        match command:
+            case WriteRepair():
+                yield command.reason
+            case WriteTransition():
+                yield transition_text(command)
+
+
+def transition_text(made: WriteTransition) -> str:
+    """What became of a change of the plan, and what it cost."""
+    if not made.certified:
+        return f"{made.after} is given up and {made.before} goes on, after {made.actual_s:.2f} s: {made.reason}"
+    cost = f"a pause of {made.actual_s:.2f} s ({made.predicted_s:.2f} s predicted), {made.bytes_moved:,} bytes moved"
+    return f"after step {made.step} {made.before} has become {made.after}, with {cost}: {made.cause}"
 
 
 def where(progress: Progress) -> str:
