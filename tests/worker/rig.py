@@ -43,7 +43,9 @@ LAYOUTS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1,
 """(dp, tp, pp)."""
 
 
-def tiny_config(*, model: dict | None = None, parallelism: dict | None = None, **training: object) -> Config:
+def tiny_config(
+    *, model: dict | None = None, parallelism: dict | None = None, elastic: dict | None = None, **training: object
+) -> Config:
     """The tiny shape: sizes all different, vocabulary prime; SGD shows every wrong factor."""
     return resolve(
         Config.model_validate(
@@ -51,6 +53,7 @@ def tiny_config(*, model: dict | None = None, parallelism: dict | None = None, *
                                 "model": {**TINY, **(model or {})},
                 "data": {"seq_len": 24},
                 "parallelism": parallelism or {},
+                "elastic": elastic or {},
                 "training": {
                     "steps": 10, "batch_size": 8, "micro_batch_size": 2, "optimizer": "sgd", "lr": 0.1,
                     "weight_decay": 0.0, "clip_grad": 0.0, **training,
