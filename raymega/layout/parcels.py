@@ -52,8 +52,13 @@ def pair_of(one: WorkerId, other: WorkerId) -> Pair:
     return (one, other) if one < other else (other, one)
 
 
-def parcels(moves: Iterable[Move], *, kinds: tuple[str, ...], max_elements: int) -> tuple[Parcel, ...]:
-    """Pack `moves`, in all `kinds`, into parcels of at most `max_elements`, in the order in which they are handled."""
+def parcels(moves: Iterable[Move], *, me: WorkerId, kinds: tuple[str, ...], max_elements: int) -> tuple[Parcel, ...]:
+    """Pack what `me` sends and receives into parcels of at most `max_elements`, in the order in which to handle them.
+
+    Args:
+        moves: of all workers; the order follows from all of them.
+        kinds: kinds of state, each of which moves.
+    """
     routes: dict[tuple[WorkerId, WorkerId], list[Move]] = {}
     for move in moves:
         routes.setdefault((move.source, move.receiver), []).append(move)
@@ -61,6 +66,7 @@ def parcels(moves: Iterable[Move], *, kinds: tuple[str, ...], max_elements: int)
     packed = [
         Parcel(source=source, receiver=receiver, index=index, parts=parts)
         for (source, receiver), found in routes.items()
+        if me in (source, receiver)
         for index, parts in enumerate(_packed(_parts(found, kinds, max_elements), max_elements=max_elements))
     ]
     return tuple(sorted(packed, key=lambda p: (p.index, rounds[p.pair], p.source, p.receiver)))

@@ -1,6 +1,6 @@
 """One generation of one worker: build the groups, hold the state, then step after step as far as there is leave.
 
-enter: groups, state, Ready --> run: [ leave -> batch -> step -> report -> snapshot -> evaluation ]*
+enter: groups, state, Ready or Moved --> run: [ leave -> batch -> step -> report -> snapshot -> evaluation ]*
                                      until it is told to leave, or a peer is gone
 """
 
@@ -12,22 +12,21 @@ from dataclasses import dataclass
 import torch
 
 from raymega.comm.boundary_log import BoundaryLog
-from raymega.comm.frames import BufferPool
 from raymega.comm.group import Fabric, GroupSpec
-from raymega.comm.p2p import Inbox, Outbox
+from raymega.comm.p2p import Outbox
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
 from raymega.pipeline.actions import Action, Kind, Program
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.repairs import RepairOrder, stages_of
-from raymega.train.step_facts import Commit, Skip
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
 from raymega.worker.evaluation import evaluate
-from raymega.worker.execute import Executor
+from raymega.worker.held import Held, take_state
 from raymega.worker.interface import (
     Assignment,
     MicrobatchRows,
+    Moved,
     Ready,
     Split,
     StepBatch,
@@ -35,19 +34,20 @@ from raymega.worker.interface import (
     StepTrace,
     WorkerSettings,
 )
+from raymega.worker.move_state import Mover
 from raymega.worker.orders import Leave, Orders
 from raymega.worker.reports import Reports
 from raymega.worker.ruling import Constants, Rule
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
 from raymega.worker.step import Done, Step
+from raymega.worker.step_report import report_of
 from raymega.worker.step_work import StepWork
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
 _EVERY_STEP = 1 << 62
 COMMITS_KEPT = 256  # far above what one reporter can have told nobody of when it dies
-RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Desk:
     """What a worker keeps from generation to generation."""
 
     settings: WorkerSettings
+    held: Held
     orders: Orders
     reports: Reports
     batches: BatchStore
@@ -79,27 +80,64 @@ class Generation:
         self._order: RepairOrder | None = None
         self._outbox: Outbox | None = None
 
-    def enter(self, held: TrainState | None) -> TrainState:
+    def enter(self) -> None:
         """Build groups and state, and say so.
 
         Raises: CollectiveTimeout naming members that never came; GroupBroken; StateError if the state cannot be loaded.
         """
+        move = self._assignment.move
+        self._desk.reports.add(self._hold() if move is None else self._move())
+
+    def _hold(self) -> Ready:
         began = time.perf_counter()
-        config, assignment = self._desk.settings.config, self._assignment
-        specs = specs_of(config)
-        self._world = build_world(
-            plan=assignment.plan, generation=self.number, me=self._desk.settings.worker, fabric=self._fabric,
-            tied=is_tied(specs), links=assignment.links,
-        )  # fmt: skip
+        self._build_world()
         built = time.perf_counter()
         self.phase = "loading"
-        state = self._hold(held)
-        self._desk.saves.prepare(state, world=self._world)
-        self._step = self._make_step(state, Constants.of(specs, plan=assignment.plan))
+        if not self._assignment.keep_state:
+            self._desk.orders.forget_decision()
+            self._forget_work()
+        state = take_state(self._assignment, held=self._desk.held, settings=self._desk.settings, world=self._world)
+        self._prepare(state)
         self._settle(state)
         seconds = {"build": built - began, "load": time.perf_counter() - built}
-        self._desk.reports.add(Ready(generation=self.number, committed=state.committed, seconds=seconds))
-        return state
+        return Ready(generation=self.number, committed=state.committed, seconds=seconds)
+
+    def _move(self) -> Moved:
+        settings = self._desk.settings
+        mover = Mover.of(self._assignment, settings=settings, fabric=self._fabric)
+        old = mover.settle(self._desk.held)
+        self._forget_work()
+        self._build_world()
+        self.phase = "moving"
+        state = TrainState.blank(settings.config, world=self._world, device=self._device, old=old)
+        moved = mover.move(old=old, new=state)
+        self._prepare(state)
+        self._desk.held.offer(state)
+        return moved
+
+    def _build_world(self) -> None:
+        settings, assignment = self._desk.settings, self._assignment
+        self._specs = specs_of(settings.config)
+        self._world = build_world(
+            plan=assignment.plan, generation=self.number, me=settings.worker, fabric=self._fabric,
+            tied=is_tied(self._specs), links=assignment.links,
+        )  # fmt: skip
+
+    def _forget_work(self) -> None:
+        """Nothing is done of the step after the state's."""
+        self.work = None
+        self._desk.log.release(through_step=_EVERY_STEP)
+
+    def _prepare(self, state: TrainState) -> None:
+        desk = self._desk
+        desk.saves.prepare(state, world=self._world)
+        self._outbox = Outbox(log=desk.log, generation=self.number)
+        constants = Constants.of(self._specs, plan=self._assignment.plan)
+        self._step = Step.build(
+            Rule(config=desk.settings.config, state=state, constants=constants), world=self._world,
+            outbox=self._outbox, device=self._device, chaos=desk.chaos, decided=desk.orders.decide,
+            phase=self._enter_phase,
+        )  # fmt: skip
 
     @property
     def team(self) -> GroupSpec:
@@ -111,6 +149,7 @@ class Generation:
         state, orders = self._step.state, self._desk.orders
         self.phase = "idle"
         while (leave := orders.next_leave(self.number, state.committed)) is not None:
+            self._desk.held.adopt()
             if not self._one_step(state, leave):
                 return
             self.phase = "idle"
@@ -139,46 +178,6 @@ class Generation:
             self._desk.reports.add(StepTrace(step=state.committed, generation=self.number, rows=rows))
         return self._evaluate(state) if self._is_evaluated(state.committed) else True
 
-    def _hold(self, held: TrainState | None) -> TrainState:
-        assignment, settings = self._assignment, self._desk.settings
-        if assignment.keep_state:
-            assert held is not None, "there is a state to keep"
-            held.rejoin(self._world)
-            return held
-        self.work = None
-        self._desk.orders.forget_decision()
-        self._desk.log.release(through_step=_EVERY_STEP)
-        state = TrainState.build(settings.config, world=self._world, device=self._device)
-        if assignment.checkpoint is not None:
-            state.load(assignment.checkpoint, config=settings.config)
-        elif settings.config.run.init_from is not None:
-            state.load_params(settings.config.run.init_from, config=settings.config)
-        state.begin_at(committed=assignment.step, skipped=assignment.skipped)
-        return state
-
-    def _make_step(self, state: TrainState, constants: Constants) -> Step:
-        settings, world = self._desk.settings, self._world
-        self._outbox = Outbox(log=self._desk.log, generation=self.number)
-        executor = Executor(
-            world=world,
-            chunks={v: chunk.model for v, chunk in state.chunks.items()},
-            inbox=Inbox(pool=BufferPool(device=self._device), generation=self.number, ahead=RECEIVES_AHEAD),
-            outbox=self._outbox,
-            seq_len=settings.config.data.seq_len,
-            device=self._device,
-            begins=self._desk.chaos.action,
-        )
-        return Step(
-            world=world,
-            state=state,
-            executor=executor,
-            rule=Rule(config=settings.config, state=state, constants=constants),
-            device=self._device,
-            decided=self._desk.orders.decide,
-            phase=self._enter_phase,
-            bucket=self._desk.chaos.bucket,
-        )
-
     def _settle(self, state: TrainState) -> None:
         """Reach the step that the assignment begins after; then this worker's part of what is left of the next."""
         assignment = self._assignment
@@ -201,9 +200,11 @@ class Generation:
         if self._outbox is not None:
             self._outbox.abandon()
 
-    def report_work(self) -> TeamReport:
-        """What is done of the step after the state's, for a repair."""
+    def report_work(self) -> TeamReport | None:
+        """What is done of the step after the state's, for a repair; None for a worker without a part in the plan."""
         plan, work = self._assignment.plan, self.work
+        if self._desk.settings.worker not in plan.living:
+            return None
         stages = stages_of(plan, plan.coord_of(self._desk.settings.worker).stage)
         if work is None or self._device.type == "cuda":  # behind an aborted kernel the ledger says more than is true
             return TeamReport(stages=stages)
@@ -252,20 +253,9 @@ class Generation:
             yield batch
 
     def _report(self, done: Done, state: TrainState, *, began: float, seconds: dict[str, float]) -> None:
-        ruling = done.ruling
-        report = StepReport(
-            step=state.committed,
-            generation=self.number,
-            loss=ruling.loss,
-            grad_norm=ruling.grad_norm,
-            lr=ruling.lr if isinstance(ruling, Commit) else 0.0,
-            tokens=ruling.tokens,
-            skipped=isinstance(ruling, Skip),
-            step_s=time.perf_counter() - began,
-            t=time.time(),
-            facts=done.facts,
-            seconds={**done.seconds, **seconds},
-        )
+        seconds = {**done.seconds, **seconds}
+        step_s = time.perf_counter() - began
+        report = report_of(done, committed=state.committed, generation=self.number, step_s=step_s, seconds=seconds)
         self.commits.append(report)
         if self._world.is_root:
             self._desk.reports.add(report)

@@ -70,11 +70,27 @@ class Chunk:
         """What the optimizer reads: the sum over the plan, which is the accumulator itself where nobody shares."""
         return self.model.flat.grad if self.reduced is None else self.reduced
 
+    def items(self) -> Iterator[StateItem]:
+        """Every box held, in all its kinds. The optimizer's counter is derived, so it is not among them."""
+        for view in state_items(self.model.params, data=self.model.flat.data, optimizer=self.optimizer):
+            if view.box != SCALAR:
+                yield StateItem(name=view.name, kind=view.kind, shape=view.shape, box=view.box, tensor=view.tensor)
+
     def share(self, world: World) -> None:
         """Have a place for sums where somebody shares this chunk's gradients in `world`."""
         shared = world.ring.size > 1 or self.model.has_partial_grads or self.model.tied is not None
         if shared and self.reduced is None:
             self.reduced = torch.empty_like(self.model.flat.grad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Which state it is. `updates`: of the optimizers; -1 where those of its chunks differ."""
+
+    committed: int
+    skipped: int
+    decided_in: int
+    updates: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,6 +142,34 @@ class TrainState:
         for chunk in self.chunks.values():
             chunk.optimizer.updates.fill_(committed - skipped)
 
+    def take_over(self, old: "TrainState | None", *, counters: Counters) -> None:
+        """Copy the boxes that `old` holds into chunks that the two do not share, and go on from `counters`."""
+        held: dict[tuple[str, str], list[StateItem]] = {}
+        for item in old.items() if old is not None else ():
+            held.setdefault((item.name, item.kind), []).append(item)
+        for chunk in self._chunks_beside(old):
+            chunk.optimizer.updates.fill_(counters.updates)
+            for item in chunk.items():
+                for other in held.get((item.name, item.kind), ()):
+                    common = item.box.overlap(other.box)
+                    if common is not None:
+                        item.part(common).tensor.copy_(other.part(common).tensor)
+        self.committed, self.skipped, self.decided_in = counters.committed, counters.skipped, counters.decided_in
+
+    def _chunks_beside(self, old: "TrainState | None") -> Iterator[Chunk]:
+        shared = {id(chunk) for chunk in old.chunks.values()} if old is not None else set()
+        return (chunk for chunk in self.chunks.values() if id(chunk) not in shared)
+
+    @property
+    def counters(self) -> Counters:
+        updates = {int(chunk.optimizer.updates) for chunk in self.chunks.values()}
+        return Counters(
+            committed=self.committed,
+            skipped=self.skipped,
+            decided_in=self.decided_in,
+            updates=updates.pop() if len(updates) == 1 else -1,
+        )
+
     def zero_grad(self) -> None:
         for chunk in self.chunks.values():
             chunk.model.flat.zero_grad()
@@ -136,11 +180,9 @@ class TrainState:
         return ("param", *next(iter(self.chunks.values())).optimizer.moments)
 
     def items(self) -> Iterator[StateItem]:
-        """Every box held, in all its kinds. The optimizers' counter is derived, so it is not among them."""
+        """Every box held, in all its kinds."""
         for chunk in self.chunks.values():
-            for view in state_items(chunk.model.params, data=chunk.model.flat.data, optimizer=chunk.optimizer):
-                if view.box != SCALAR:
-                    yield StateItem(name=view.name, kind=view.kind, shape=view.shape, box=view.box, tensor=view.tensor)
+            yield from chunk.items()
 
     @property
     def num_counted(self) -> tuple[int, int]:

@@ -12,9 +12,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from raymega.comm.frames import BufferPool
+from raymega.comm.p2p import Inbox, Outbox
 from raymega.plan.repairs import RepairOrder
 from raymega.train.grad_norm import sum_of_squares
 from raymega.train.step_facts import Commit, Facts, Skip, check_facts
+from raymega.worker.chaos import Chaos
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
 from raymega.worker.interface import Decision, StepBatch
@@ -23,6 +26,8 @@ from raymega.worker.ruling import Rule
 from raymega.worker.state import TrainState
 from raymega.worker.step_work import StepWork
 from raymega.worker.world import World
+
+RECEIVES_AHEAD = 2  # posted before they are taken: the one in use and the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,23 @@ class Step:
     decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
     bucket: Callable[[int], None]
+
+    @classmethod
+    def build(
+        cls, rule: Rule, *, world: World, outbox: Outbox, device: torch.device, chaos: Chaos,
+        decided: Callable[[Decision], bool], phase: Callable[[str], None],
+    ) -> "Step":  # fmt: skip
+        """For the state of `rule`, in a world of its own plan."""
+        inbox = Inbox(pool=BufferPool(device=device), generation=world.generation, ahead=RECEIVES_AHEAD)
+        chunks = {v: chunk.model for v, chunk in rule.state.chunks.items()}
+        executor = Executor(
+            world=world, chunks=chunks, inbox=inbox, outbox=outbox, seq_len=rule.config.data.seq_len, device=device,
+            begins=chaos.action,
+        )  # fmt: skip
+        return cls(
+            world=world, state=rule.state, executor=executor, rule=rule, device=device, decided=decided, phase=phase,
+            bucket=chaos.bucket,
+        )  # fmt: skip
 
     def run(self, batch: StepBatch, *, work: StepWork, order: RepairOrder | None = None) -> "Done | None":
         """Do the step after `state.committed`; None if the generation ended before it was decided.

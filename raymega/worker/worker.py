@@ -18,11 +18,13 @@ import psutil
 import torch
 
 from raymega.comm.boundary_log import BoundaryLog
+from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
 from raymega.plan.plan import WorkerId
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
 from raymega.worker.generation import Desk, Generation
+from raymega.worker.held import Held
 from raymega.worker.interface import (
     Assignment,
     Decision,
@@ -32,6 +34,7 @@ from raymega.worker.interface import (
     WorkerFailed,
     WorkerSettings,
 )
+from raymega.worker.move_state import serve
 from raymega.worker.orders import Orders
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
@@ -50,16 +53,20 @@ class Worker:
         self.orders, self.reports, self.batches = Orders(), Reports(), BatchStore()
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
-            settings=settings, orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
+            settings=settings, held=Held(), orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
             log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
             chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
         self._make_fabric = fabric
         self._waking = Waking(lease_s=settings.config.elastic.lease_s)
         self._generation: Generation | None = None
-        self.state: TrainState | None = None
         self._thread: threading.Thread | None = None
         self.orders.listen(self._wake)
+
+    @property
+    def state(self) -> TrainState | None:
+        """What it holds of the run."""
+        return self._desk.held.state
 
     def start(self, assignment: Assignment) -> None:
         """Leave any older generation and take this place."""
@@ -134,13 +141,22 @@ class Worker:
                 return
             work = self._generation.work if self._generation is not None else None
             self._generation = Generation(assignment=assignment, desk=self._desk, fabric=fabric, work=work)
-            self.state = self._generation.enter(self.state)
-            self._waking.spare(self._generation.team)
-            self._generation.run()
+            if self.settings.worker in assignment.plan.living:
+                self._generation.enter()
+                self._waking.spare(self._generation.team)
+                self._generation.run()
+            else:
+                self._serve(assignment, fabric=fabric)
         finally:
             self._waking.end()
             if self._generation is not None:
                 self._generation.abandon()
+
+    def _serve(self, assignment: Assignment, *, fabric: Fabric) -> None:
+        """Send state to those who go on, and stay until the generation is over."""
+        moved = serve(assignment, settings=self.settings, fabric=fabric, held=self._desk.held)
+        self.reports.add(moved)
+        self.orders.next_leave(assignment.generation, assignment.step)
 
     @property
     def _repairs(self) -> bool:

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymega.layout.parcels import Part, pair_of, parcels, rounds_of
+from raymega.layout.parcels import Parcel, Part, pair_of, parcels, rounds_of
 from raymega.layout.reshard import Move
 from raymega.layout.shard_box import Box
 
@@ -12,6 +12,12 @@ LIMIT = 10
 
 def move(source: str, receiver: str, name: str, rows: int) -> Move:
     return Move(source=source, receiver=receiver, name=name, box=Box((1, 0), (rows, 3)))
+
+
+def of_all(found: list[Move]) -> list[Parcel]:
+    """The parcels of all, each as its source has it."""
+    own = [parcels(found, me=worker, kinds=KINDS, max_elements=LIMIT) for worker in WORKERS]
+    return [parcel for worker, mine in zip(WORKERS, own, strict=True) for parcel in mine if parcel.source == worker]
 
 
 @st.composite
@@ -26,7 +32,7 @@ def moves_between(draw: st.DrawFn) -> list[Move]:
 @settings(max_examples=50, deadline=None)
 @given(moves_between())
 def test_every_element_of_every_kind_travels_once_in_bounded_parcels(found: list[Move]):
-    packed = parcels(found, kinds=KINDS, max_elements=LIMIT)
+    packed = of_all(found)
     assert all(0 < parcel.num_elements <= LIMIT for parcel in packed)
     for one in found:
         for kind in KINDS:
@@ -41,8 +47,8 @@ def test_every_element_of_every_kind_travels_once_in_bounded_parcels(found: list
 @given(moves_between(), st.integers(1, 3))
 def test_workers_that_handle_their_own_in_order_all_get_through(found: list[Move], window: int):
     """Nothing is buffered: a parcel passes only when both ends have begun it."""
-    packed = parcels(found, kinds=KINDS, max_elements=LIMIT)
-    todo = {w: [p for p in packed if w in (p.source, p.receiver)] for w in WORKERS}
+    packed = of_all(found)
+    todo = {w: list(parcels(found, me=w, kinds=KINDS, max_elements=LIMIT)) for w in WORKERS}
     passed = set()
     while any(todo.values()):
         begun = {w: todo[w][:window] for w in WORKERS}
@@ -64,7 +70,8 @@ def test_no_worker_is_in_two_pairs_of_a_round(pairs: set[tuple[str, str]]):
 
 
 def test_small_boxes_share_a_parcel_in_all_kinds():
-    (parcel,) = parcels([move("w3", "w1", "wq", 1), move("w3", "w1", "wk", 1)], kinds=KINDS, max_elements=12)
+    both = [move("w3", "w1", "wq", 1), move("w3", "w1", "wk", 1)]
+    (parcel,) = parcels(both, me="w1", kinds=KINDS, max_elements=12)
     box = Box((1, 0), (1, 3))
     assert parcel.parts == tuple(Part(name=name, kind=kind, box=box) for name in ("wq", "wk") for kind in KINDS)
     assert parcel.pair == pair_of("w3", "w1") == ("w1", "w3")
