@@ -247,6 +247,7 @@ class Pulse:
     reports: tuple[tuple[int, Report], ...]  # (sequence number, report), ascending
     rss_bytes: int
     device_bytes: int
+    log_bytes: int = 0  # the most that messages of a step have held, for a repair
 
 
 class WorkerApi(Protocol):

@@ -113,6 +113,7 @@ class Worker:
             reports=reports,
             rss_bytes=psutil.Process().memory_info().rss,
             device_bytes=torch.cuda.max_memory_allocated() if on_cuda else 0,
+            log_bytes=self._desk.log.peak_bytes,
         )
 
     def _wake(self) -> None:

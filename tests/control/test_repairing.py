@@ -74,6 +74,7 @@ UNREPAIRABLE = [
     ((lost("w3"), promise("w0"), promise("w1"), promise("w2", committed=7)), {}, "w2 need their state"),
     ((step(10), promise("w1"), promise("w2"), promise("w3"), lost("w0")), {}, "step 9 is decided"),
     ((lost("w3"), promise("w0"), promise("w1"), promise("w2")), {"min_devices": 4}, "elastic.min_devices is 4"),
+    ((lost("w3"), promise("w0"), promise("w1"), promise("w2")), {"repairs": False}, "elastic.boundary_log is off"),
 ]
 
 
