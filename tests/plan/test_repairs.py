@@ -3,7 +3,6 @@ import pytest
 from raymega.pipeline.actions import parse_program, show_program, work_of_step
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
-from raymega.pipeline.team_stop import Progress, team_stop
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_name, team_programs_of
 from raymega.plan.repairs import repair_plan, stages_of
@@ -72,9 +71,7 @@ def test_a_lost_team_with_chunks_is_repaired_in_all_of_them(gone: str) -> None:
 def test_a_healthy_team_in_mid_backward_keeps_all_that_its_shards_have_finished() -> None:
     plan = make_plan(dp=2, pp=2, tp=2)
     reports = finished(plan)
-    program = parse_program("0F0 0F2 0B0 0B2")
-    stop = team_stop([Progress(started=3, supplied=4), Progress(started=2, supplied=3)])  # w0 is inside 0B0
-    half = frozenset(program[: stop.finished])
+    half = frozenset(parse_program("0F0 0F2 0B0"))
     reports |= dict.fromkeys(("w0", "w1"), TeamReport(stages=(0,), done=half, logged=half))
     del reports["w6"]
     made = repair_plan(plan, reports=reports)
