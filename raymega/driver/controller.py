@@ -129,6 +129,8 @@ class Controller:
         self._launch = launch
         self._told = _Told()
         self._runtime: RayRuntime | None = None
+        self._taking_hands = threading.Lock()
+        self._early: list[StopAsked] = []  # what was asked before there were hands to tell
         self._asked_at = time.monotonic()
         self._has_left = threading.Event()
 
@@ -151,8 +153,12 @@ class Controller:
 
     def stop(self, by: StopBy, grace_s: float | None) -> None:
         """Ask the run to end; a second time at once."""
-        if self._runtime is not None:
-            self._runtime.tell(StopAsked(by=by, grace_s=grace_s))
+        event = StopAsked(by=by, grace_s=grace_s)
+        with self._taking_hands:
+            if self._runtime is None:
+                self._early.append(event)
+            else:
+                self._runtime.tell(event)
 
     def ask(self, wish: Wish) -> Answer:
         """Put `wish` before the brain and wait for its answer."""
@@ -205,10 +211,14 @@ class Controller:
                     step=state.story.committed,
                 )
             )
-            self._runtime = _hands(launch)
-            on_end.callback(self._runtime.close)
+            hands = _hands(launch)
+            on_end.callback(hands.close)
+            with self._taking_hands:
+                self._runtime = hands
+                for event in self._early:
+                    hands.tell(event)
             brain = brain_of(launch.config, rules=rules)
-            return run(state, brain=brain, hands=self._runtime, watchers=(*watching, self._told))
+            return run(state, brain=brain, hands=hands, watchers=(*watching, self._told))
 
     def _mind_owner(self, lease_s: float) -> None:
         """End the run when nobody asks for its news, and then this process."""

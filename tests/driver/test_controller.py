@@ -8,7 +8,8 @@ import time
 import pytest
 
 from raymega.control.events import GenerationLeft, StepCommitted, WorkerLost, WorkersReady
-from tests.driver.rig import Rig, Run
+from raymega.driver.controller import Controller
+from tests.driver.rig import Rig, Run, wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -64,6 +65,16 @@ def test_a_stop_ends_the_run_at_a_shared_boundary_and_saves_there(rig: Rig):
     assert ended.exit_code == 130
     assert f"saved at step {last}" in ended.reason
     assert (rig.run_dir.checkpoints / f"step-{last}" / "manifest.json").exists()
+
+
+def test_a_stop_that_comes_before_the_run_has_begun_is_not_lost(rig: Rig):
+    controller = Controller(rig.launch(dp=2, steps=100_000))
+    controller.stop("interrupt", None)
+    controller.start()
+    wait_for(lambda: controller.news(0, 0.1).ended is not None)
+    ended = controller.wait()
+    assert (ended.exit_code, ended.reason) == (130, "Ctrl-C: stopped; nothing is lost at step 0")
+    assert rig.living_workers() == []
 
 
 def test_an_error_in_a_worker_is_not_tried_again(rig: Rig):
