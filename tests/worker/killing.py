@@ -20,6 +20,7 @@ from raymega.plan.plan import Plan
 from raymega.plan.programs import team_name
 from raymega.worker import execute, generation
 from raymega.worker.interface import StepReport
+from raymega.worker.wires import MakeFabric
 from tests.worker.rig import LIMIT_S, Recovered, ThreadRun, relative, thread_run, tiny_config, tiny_plan
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_size": 6, "ffn_size": 20}
@@ -60,6 +61,7 @@ class KillWorld:
     reports: list[StepReport] = field(default_factory=list)
     undisturbed: list[dict[str, torch.Tensor]] = field(default_factory=list)
     meets: Callable[[str, str], None] = lambda worker, point: None
+    dies: Callable[[str], None] | None = None
     calls: dict[int, dict[str, list[Action]]] = field(default_factory=dict)
     _fatal: tuple[str, str] | None = None
     _victims: tuple[str, ...] = ()
@@ -186,7 +188,7 @@ class KillWorld:
         if self._fatal == (worker, point):
             self._fatal = None
             for victim in self._victims:
-                self.run.hub.kill(victim)
+                (self.dies or self.run.hub.kill)(victim)
             self._died.set()
             raise WorkerKilled(worker)
 
@@ -204,8 +206,9 @@ class KillWorld:
 
 @contextmanager
 def kill_world(
-    layout: tuple[int, int, int], *, change: Callable[[Plan], Plan] = replace, num_layers: int | None = None
-) -> Iterator[KillWorld]:
+    layout: tuple[int, int, int], *, change: Callable[[Plan], Plan] = replace, num_layers: int | None = None,
+    wires: MakeFabric | None = None,
+) -> Iterator[KillWorld]:  # fmt: skip
     """A world of (dp, tp, pp), two micro-batches for each replica."""
     dp, tp, pp = layout
     config = tiny_config(
@@ -214,7 +217,7 @@ def kill_world(
     )  # fmt: skip
     plan = change(tiny_plan(config, dp=dp, tp=tp, pp=pp))
     with ExitStack() as stack:
-        run = stack.enter_context(thread_run(config, num_workers=plan.mesh.size))
+        run = stack.enter_context(thread_run(config, num_workers=plan.mesh.size, wires=wires))
         world = KillWorld(run=run, plan=plan, generation=1000 * (100 * dp + 10 * tp + pp))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in ("forward", "backward"):

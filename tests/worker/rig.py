@@ -31,6 +31,7 @@ from raymega.worker.interface import (
     WorkerFailed,
     WorkerSettings,
 )
+from raymega.worker.wires import MakeFabric
 from raymega.worker.worker import Worker
 
 LIMIT_S = 60.0
@@ -253,9 +254,14 @@ class ThreadRun:
 
 @contextmanager
 def thread_run(
-    config: Config, *, num_workers: int, tmp_path: object = "", unbuffered: bool = False
+    config: Config,
+    *,
+    num_workers: int,
+    tmp_path: object = "",
+    unbuffered: bool = False,
+    wires: MakeFabric | None = None,
 ) -> Iterator[ThreadRun]:
-    """Workers w0, w1, ...; stopped at the end, and checked to be."""
+    """Workers w0, w1, ...; stopped at the end, and checked to be. `wires`: other than those of threads."""
     hub = LocalHub(unbuffered=unbuffered)
 
     def fabric(*, assignment: Assignment, settings: WorkerSettings) -> LocalFabric:
@@ -270,7 +276,7 @@ def thread_run(
                 checkpoint_dir=f"{tmp_path}/checkpoints",
                 device="cpu",
             ),
-            fabric=fabric,
+            fabric=wires or fabric,
         )
         for name in (f"w{n}" for n in range(num_workers))
     }
