@@ -21,6 +21,7 @@ from workloads.bench.contender import peer_of
 from workloads.bench.pairs import Outcome, alternate
 from workloads.bench.peer import Job
 from workloads.bench.raymega_side import raymega_workers
+from workloads.bench.repairable import WORKERS, repairable_lines
 from workloads.bench.same_work import first_values
 from workloads.bench.settings import MESHES, Contest, Settings, plan_of
 from workloads.bench.whole_run import whole_run
@@ -34,7 +35,7 @@ SHARE_GOAL = 0.01
 
 
 def main(wanted: tuple[str, ...]) -> None:
-    """Measure what is wanted: `nano/ddp`, `bubble`, `run`; nothing named is everything."""
+    """Measure what is wanted: `nano/ddp`, `bubble`, `repairable`, `run`; nothing named is everything."""
     torch.set_num_threads(1)
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default would run one side at a lower priority
     settings = Settings.read()
@@ -52,6 +53,9 @@ def main(wanted: tuple[str, ...]) -> None:
                 *rows,
             )
         )
+    if not wanted or "repairable" in wanted:
+        with ray_session(cpus=WORKERS):
+            print_lines(repairable_lines(settings))
     if not wanted or "run" in wanted:
         print_lines(run_lines(settings))
 

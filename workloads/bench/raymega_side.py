@@ -18,7 +18,7 @@ import ray
 from raymega.comm.store import RendezvousStore
 from raymega.config.schema import Config
 from raymega.plan.plan import Plan, WorkerId
-from raymega.worker.interface import Assignment, MicrobatchRows, Ready, StepBatch, StepReport, WorkerSettings
+from raymega.worker.interface import Assignment, MicrobatchRows, Pulse, Ready, StepBatch, StepReport, WorkerSettings
 from raymega.worker.ray_actor import RemoteWorker
 from workloads.bench.contender import LIMIT_S, Block, Processors
 from workloads.bench.same_work import rows_of
@@ -64,6 +64,12 @@ class RaymegaWorkers:
             processor_s=self._processors.seconds - used_s,
             losses=tuple(report.loss for report in done),
         )
+
+    @property
+    def log_bytes(self) -> int:
+        """The most that any worker has held of messages of a step."""
+        pulses: list[Pulse] = ray.get([actor.pulse.remote(0, 0.0) for actor in self._actors.values()])
+        return max(pulse.log_bytes for pulse in pulses)
 
     def _part(self, batch: StepBatch, worker: WorkerId) -> StepBatch:
         coord = self._plan.coord_of(worker)
