@@ -9,6 +9,7 @@
         CollectiveTimeout        4    a wait ended at its limit; names the ranks that never came
         GroupBroken              4    a peer's connection broke or the group was aborted
         StaleMessage             4    something of an older generation arrived
+        Superseded               4    a newer controller has taken the run over
       StateError                 5    a checkpoint or the live state is missing, torn or does not fit
         StateLost                5    no living worker holds some box; it comes back from a checkpoint only
       NonFiniteError             6    the loss or a gradient is not finite and the run cannot go on
@@ -77,6 +78,10 @@ class GroupBroken(ClusterError):
 
 class StaleMessage(ClusterError):
     """A message of another generation, step or micro-batch arrived; facts: expected, got."""
+
+
+class Superseded(ClusterError):
+    """A newer controller has taken the run over; this one gives no orders any more. Facts: epoch."""
 
 
 class StateError(RaymegaError):

@@ -17,7 +17,7 @@ same step in the same time.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from raymega.control.events import Event, GenerationLeft, StepCommitted, WorkerLost
+from raymega.control.events import ControllerTakenOver, Event, GenerationLeft, StepCommitted, WorkerLost
 from raymega.control.states import (
     Moving,
     Restoring,
@@ -72,9 +72,9 @@ class Goodput:
                 spent = {"replay": passed_s} if again else _of_step(event, passed_s)
                 bubble = event.seconds.get("wait_peer", 0.0) / event.step_s if event.step_s > 0 else 0.0
                 return replace(self._add(spent, workers, t), last_bubble=bubble)
-            if not isinstance(event, WorkerLost | GenerationLeft):
+            if not isinstance(event, WorkerLost | GenerationLeft | ControllerTakenOver):
                 return self
-            silent_s = min(passed_s, event.silent_s) if isinstance(event, WorkerLost) else 0.0
+            silent_s = 0.0 if isinstance(event, GenerationLeft) else min(passed_s, event.silent_s)
             return self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t)
         return self._add({_category(before): passed_s}, workers, t)
 

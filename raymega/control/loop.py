@@ -36,9 +36,11 @@ class Watcher(Protocol):
     def saw(self, turn: Turn) -> None: ...
 
 
-def run(state: State, *, brain: Brain, hands: Runtime, watchers: Sequence[Watcher] = ()) -> Finished | Failed:
-    """Run until the state is terminal; returns it."""
-    seq, ticked_t = 0, hands.now()
+def run(
+    state: State, *, brain: Brain, hands: Runtime, watchers: Sequence[Watcher] = (), seq: int = 0
+) -> Finished | Failed:
+    """Run until the state is terminal; returns it. `seq`: the number of the turn before the first."""
+    ticked_t = hands.now()
     while not isinstance(state, Finished | Failed):
         due_s = ticked_t + TICK_S - hands.now()
         event = hands.next_event(max(0.0, due_s)) if due_s > 0 else None

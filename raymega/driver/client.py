@@ -9,24 +9,27 @@ The controller is an actor of its own, so that it does not hold up the client an
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymega.control.states import StopBy
-from raymega.driver.controller import Ended, Launch, News, RemoteController, controller_name
+from raymega.driver.controller import Launch, RemoteController, controller_name
 from raymega.driver.lock import RunLock
+from raymega.driver.news import Ended, News
 from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import ClusterError, ConfigError, RaymegaError
 
 ASK_WAIT_S = 0.5  # how late a Ctrl-C may be passed on
 END_LIMIT_S = 10.0
+RESTART_LIMIT_S, AGAIN_S = 60.0, 0.1  # of a controller: measured, about 5 s of a loaded machine
 Wish = tuple[StopBy, float | None]  # who asks to stop, and the seconds of grace
 
 
@@ -66,7 +69,7 @@ class RunHandle:
         Raises: ClusterError if the controller is gone.
         """
         try:
-            news: News = ray.get(self._actor.news.remote(self._seq, ASK_WAIT_S))
+            news: News = self._ask("news", self._seq, ASK_WAIT_S)
         except RayActorError as error:
             raise ClusterError(
                 f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]} "
@@ -78,7 +81,18 @@ class RunHandle:
     def stop(self, wish: Wish) -> None:
         by, grace_s = wish
         with suppress(RayActorError):  # it is over: the next news say how
-            ray.get(self._actor.stop.remote(by, grace_s))
+            self._ask("stop", by, grace_s)
+
+    def _ask(self, what: str, *arguments: object) -> Any:
+        """Call the controller; while another one takes its place, wait for that."""
+        until = time.monotonic() + RESTART_LIMIT_S
+        while True:
+            try:
+                return ray.get(getattr(self._actor, what).remote(*arguments))
+            except ActorUnavailableError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(AGAIN_S)
 
     def close(self) -> None:
         """End the controller; a run that is not over ends with it. What it could not put away is put away here."""

@@ -1,6 +1,7 @@
 """The controller of a run: the brain's loop in a thread, and what people and faces ask of it.
 
     Launch --> Controller.start     journal, sinks, hands; the loop begins
+               Controller.take_over the same, in the place of one that is gone
                Controller.news      turns since n, and the end once there is one; renews the owner's lease
                Controller.stop      a stop is asked for
                Controller.ask       another size, or to be off a node: the brain's answer
@@ -14,6 +15,8 @@ import os
 import threading
 import time
 import traceback
+import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -23,23 +26,26 @@ from raymega.config.schema import Config
 from raymega.control.brain import brain_of
 from raymega.control.commands import Answer
 from raymega.control.events import StopAsked
-from raymega.control.loop import Turn, run
+from raymega.control.loop import run
 from raymega.control.policy import Rules
-from raymega.control.states import Checkpoint, Failed, Finished, StopBy, first_state
+from raymega.control.states import Checkpoint, Failed, Finished, StopBy
 from raymega.driver.asking import OVER, Wish
+from raymega.driver.beginning import Beginning, begin, take_over
 from raymega.driver.by_name import named
 from raymega.driver.chaos import check_orders
-from raymega.driver.journal import Journal
+from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import RunLock
+from raymega.driver.news import Ended, News, Told
 from raymega.driver.node_watch import Device
+from raymega.driver.place import Place
 from raymega.driver.progress import Facts
 from raymega.driver.publishing import Imprint, Publisher
-from raymega.driver.ray_runtime import Place, RayRuntime
+from raymega.driver.ray_runtime import RayRuntime
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.threads import start_thread
 from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
-from raymega.errors import RaymegaBug, RaymegaError
+from raymega.errors import RaymegaBug, RaymegaError, Superseded
 
 OWNER_LEASE_S = 5.0
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
@@ -57,6 +63,7 @@ class Launch:
         factory: `module:callable` that makes a worker.
         checkpoint: what the run goes on from.
         owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
+        id: tells this launch from any other in the same directory.
     """
 
     config: Config
@@ -71,6 +78,7 @@ class Launch:
     checkpoint: Checkpoint | None = None
     owner_lease_s: float | None = OWNER_LEASE_S
     start_limit_s: float = 120.0
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def name(self) -> str:
@@ -78,69 +86,37 @@ class Launch:
         return self.config.run.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a run ended. `details`: a traceback, where there is one."""
-
-    exit_code: int
-    reason: str
-    details: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What has happened since the owner last asked. `memory_bytes`: of the worker that holds most."""
-
-    turns: tuple[Turn, ...]
-    ended: Ended | None
-    t: float  # the controller's clock
-    memory_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Told:
-    """The turns that are not read yet; a watcher of the loop."""
-
-    turns: list[Turn] = field(default_factory=list)
-    ended: Ended | None = None
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def saw(self, turn: Turn) -> None:
-        with self.changed:
-            self.turns.append(turn)
-            self.changed.notify_all()
-
-    def end(self, ended: Ended) -> None:
-        with self.changed:
-            self.ended = ended
-            self.changed.notify_all()
-
-    def since(self, seq: int, *, wait_s: float) -> News:
-        with self.changed:
-            self.turns = [turn for turn in self.turns if turn.seq > seq]
-            self.changed.wait_for(lambda: bool(self.turns) or self.ended is not None, timeout=wait_s)
-            return News(turns=tuple(self.turns), ended=self.ended, t=time.time())
-
-
 class Controller:
     """One run, from its first worker to the last."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._told = _Told()
+        self._told = Told()
         self._runtime: RayRuntime | None = None
         self._taking_hands = threading.Lock()
         self._early: list[StopAsked] = []  # what was asked before there were hands to tell
         self._asked_at = time.monotonic()
-        self._has_left = threading.Event()
+        self._has_left, self._superseded = threading.Event(), False
 
     def start(self) -> None:
         """Begin, in threads. Raises: ConfigError if another run is alive in the directory."""
         launch = self._launch
-        self._lock = RunLock.acquire(launch.run_dir.lock, controller=f"raymega:{launch.name}")
+        lock = RunLock.acquire(launch.run_dir.lock, controller=controller_name(launch.name))
         end_leftovers(launch.name)
-        start_thread(self._live, name="controller", failed=self._broke)
-        lease_s = launch.owner_lease_s
+        self._be_alive(lock, self._begin)
+
+    def take_over(self) -> None:
+        """Go on, in threads, in the place of a controller of the same launch that is gone, or decides no more.
+
+        Raises: ConfigError if by now another run is alive in the directory.
+        """
+        launch = self._launch
+        lock = RunLock.inherit(launch.run_dir.lock, controller=controller_name(launch.name))
+        self._be_alive(lock, self._inherit)
+
+    def _be_alive(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> None:
+        start_thread(lambda: self._live(lock, begins), name="controller", failed=self._broke)
+        lease_s = self._launch.owner_lease_s
         if lease_s is not None:
             start_thread(lambda: self._mind_owner(lease_s), name="owner-lease", failed=self._broke)
 
@@ -186,39 +162,50 @@ class Controller:
             self._told.since(0, wait_s=1.0)
         return self._told.ended
 
-    def _live(self) -> None:
-        over = self._run()
+    def _live(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> None:
+        over = self._run(lock, begins)
         self._told.end(Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over)))
 
     def _broke(self, error: BaseException) -> None:
+        self._superseded = isinstance(error, Superseded)
         code = error.exit_code if isinstance(error, RaymegaError) else RaymegaBug.exit_code
         reason = str(error) if isinstance(error, RaymegaError) else f"{type(error).__name__}: {error}"
         self._told.end(Ended(exit_code=code, reason=reason, details="".join(traceback.format_exception(error))))
 
-    def _run(self) -> Finished | Failed:
+    def _begin(self, rules: Rules) -> Beginning:
+        launch = self._launch
+        return begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id)
+
+    def _inherit(self, rules: Rules) -> Beginning:
+        launch = self._launch
+        return take_over(
+            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id, config=launch.config
+        )
+
+    def _run(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> Finished | Failed:
         launch, rules = self._launch, Rules.of(self._launch.config, validates=self._launch.eval_batches > 0)
         with ExitStack() as on_end:
-            on_end.callback(self._lock.release)
-            journal = Journal.begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, t=time.time())
-            on_end.callback(journal.close)
-            state = first_state(epoch=journal.epoch, checkpoint=launch.checkpoint)
+            on_end.callback(lock.release)
+            beginning = begins(rules)
+            on_end.callback(beginning.journal.close)
+            self._told.turns.extend(beginning.turns)
             watching = on_end.enter_context(
-                watchers(
-                    journal,
-                    run_dir=launch.run_dir,
-                    config=launch.config,
-                    facts=launch.facts,
-                    step=state.story.committed,
-                )
+                watchers(beginning, run_dir=launch.run_dir, config=launch.config, facts=launch.facts)
             )
-            hands = _hands(launch)
+            state = beginning.state
+            if isinstance(state, Finished | Failed):  # it was over, and its controller died at that
+                end_leftovers(launch.name)
+                return state
+            hands = _hands(launch, beginning)
             on_end.callback(hands.close)
+            if beginning.estate is not None:
+                hands.adopt(state, skipped=_skipped(launch.run_dir, after=state.story.safe_step))
             with self._taking_hands:
                 self._runtime = hands
                 for event in self._early:
                     hands.tell(event)
-            brain = brain_of(launch.config, rules=rules)
-            return run(state, brain=brain, hands=hands, watchers=(*watching, self._told))
+            brain, told = brain_of(launch.config, rules=rules), (*watching, self._told)
+            return run(state, brain=brain, hands=hands, watchers=told, seq=beginning.seq)
 
     def _mind_owner(self, lease_s: float) -> None:
         """End the run when nobody asks for its news, and then this process."""
@@ -231,25 +218,39 @@ class Controller:
             time.sleep(lease_s / 10)
         self._has_left.set()
 
-    def wait_left(self) -> None:
-        """Block until the owner has stopped asking after the end."""
-        self._has_left.wait()
+    def is_superseded_at_the_end(self) -> bool:
+        """Block until the owner has stopped asking after the end, or another controller is in the place of this one.
+
+        The name is the other's then.
+        """
+        while not self._has_left.wait(1.0):
+            if self._superseded:
+                return True
+        return self._superseded
 
 
 class ControllerActor(Controller):
-    """The controller in an actor of its own; it ends its process once the run is over and its owner is gone."""
+    """The controller in an actor of its own; it ends its process once the run is over and its owner is gone.
 
-    def start(self) -> None:
-        super().start()
+    When its process dies, Ray makes another one, which takes the run over.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
         start_thread(self._leave, name="leave", failed=self._broke)
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self.take_over()
 
     def _leave(self) -> None:
-        self.wait_left()
+        """Go for good: an actor whose process just ends is started again."""
+        if not self.is_superseded_at_the_end():
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
         os._exit(0)
 
 
 CALLERS = 16  # each call of someone who waits has a thread
-RemoteController = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=CALLERS)(ControllerActor)
+RESTARTS = 1000  # of its process; attempts that bring no step end the run long before (`elastic.max_restarts`)
+RemoteController = ray.remote(num_cpus=0, max_restarts=RESTARTS, max_concurrency=CALLERS)(ControllerActor)
 
 
 def controller_name(run: str) -> str:
@@ -257,7 +258,12 @@ def controller_name(run: str) -> str:
     return f"raymega:{run}"
 
 
-def _hands(launch: Launch) -> RayRuntime:
+def _skipped(run_dir: RunDirectory, *, after: int) -> tuple[int, ...]:
+    """The steps above `after` that were skipped."""
+    return tuple(line["step"] for line in read_lines(run_dir.metrics) if line["skipped"] and line["step"] > after)
+
+
+def _hands(launch: Launch, beginning: Beginning) -> RayRuntime:
     place = Place(
         run=launch.name,
         run_dir=str(launch.run_dir.path),
@@ -269,7 +275,12 @@ def _hands(launch: Launch) -> RayRuntime:
     )
     publisher = Publisher(config=launch.config, imprint=launch.imprint, directory=launch.checkpoint_dir)
     return RayRuntime(
-        launch.config, place=place, make_sources=lambda: named(launch.sources)(launch.config), publisher=publisher
+        launch.config,
+        place=place,
+        make_sources=lambda: named(launch.sources)(launch.config),
+        publisher=publisher,
+        tenure=beginning.tenure,
+        events=beginning.events,
     )
 
 

@@ -10,6 +10,8 @@
 Steps are not in it (they are in `metrics.jsonl`), nor the parts of a checkpoint. `seq` grows over all controllers.
 """
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from raymega.control.commands import Answer, Finish, WriteRepair, WriteTransitio
 from raymega.control.events import DrainAsked, ShardsSaved, StateMoved, StepCommitted
 from raymega.control.loop import Turn
 from raymega.driver.json_lines import LineWriter, read_lines
+from raymega.driver.run_dir import write_whole
 
 HEAVY = ("decided", "heard", "work", "part")  # what rulings and certificates are made on; it is in the journal
 
@@ -28,6 +31,17 @@ class EventsSink:
     def __init__(self, file: Path) -> None:
         self._lines = LineWriter(file)
         self._seq = max((line["seq"] for line in read_lines(file)), default=0)
+
+    @classmethod
+    def inherit(cls, file: Path, *, turns: Iterable[Turn]) -> "EventsSink":
+        """Go on with the file of an earlier controller, which reaches it no more, and add what it wrote down last."""
+        lines = list(read_lines(file))
+        write_whole(file, "".join(json.dumps(line) + "\n" for line in lines))
+        sink, last_t = cls(file), max((line["t"] for line in lines), default=0.0)
+        for turn in turns:
+            if turn.t > last_t:
+                sink.saw(turn)
+        return sink
 
     def saw(self, turn: Turn) -> None:
         quiet = isinstance(turn.event, StepCommitted | ShardsSaved | StateMoved)

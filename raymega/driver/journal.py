@@ -1,15 +1,16 @@
 """The journal of a controller: every event that had an effect, what was decided, and why.
 
-    journal/000001.jsonl   {"epoch": 1, "t": .., "rules": {..}, "checkpoint": null}           how it began
+    journal/000001.jsonl   {"epoch": 1, "t": .., "rules": {..}, "checkpoint": null, ..}       how it began
                            {"seq": 1, "t": .., "event": {..}, "state": "Starting", "commands": [..], "reason": ".."}
-    journal/000002.jsonl   a controller that took over
+    journal/000002.jsonl   {"epoch": 2, .., "takes_over": {"epoch": 1, "seq": 57}}     a controller that took over
 
-The number of the file is the controller's epoch, taken by making the file: of two controllers one gets it. Fed to
-`control.codec.replay`, a journal gives the same decisions. What decides who is in the run, or that a checkpoint or
-an end exists, is on the disk before it is carried out; a plain step is not waited for.
+The number of the file is the controller's epoch (`driver.tenure`). Fed to the brain again, a journal gives the same
+decisions (`driver.replay`), so it is a log of what is to be done, written ahead of doing it: every line is with the
+operating system before the first command of it leaves, which a killed process cannot undo. What decides who is in the
+run, or that a checkpoint or an end exists, is on the disk by then, which a killed machine cannot undo either; a plain
+step is not waited for, since it is in the workers too.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,29 +23,48 @@ from raymega.control.loop import Turn
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint
 from raymega.driver.json_lines import LineWriter, read_lines
-from raymega.driver.run_dir import cannot_write
+from raymega.driver.tenure import Tenure
 from raymega.errors import StateError
 
 LIGHT = (WriteStep, Grant, Evaluate, FeedFrom)  # commands that need not be on the disk before they are carried out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What a controller took over: the decisions of `epoch` up to number `seq`; what came later counts for nothing."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalHead:
+    """How a controller began: a launch of a run from `checkpoint`, or in the place of an earlier controller of it."""
+
+    epoch: int
+    t: float
+    rules: Rules
+    checkpoint: Checkpoint | None
+    launch: str = ""
+    takes_over: Inherited | None = None
+
+
 class Journal:
     """Writes one controller's journal; a watcher of the loop, to be the first of them."""
 
-    def __init__(self, *, epoch: int, lines: LineWriter) -> None:
-        self.epoch = epoch
-        self._lines = lines
+    def __init__(self, *, tenure: Tenure, lines: LineWriter) -> None:
+        self._tenure, self._lines = tenure, lines
 
     @classmethod
-    def begin(cls, folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, t: float) -> "Journal":
-        """Take the next epoch in `folder` and write how this controller begins."""
-        epoch, file = _take_epoch(folder)
-        lines = LineWriter(file)
-        lines.add({"epoch": epoch, "t": t, "rules": plain(rules), "checkpoint": plain(checkpoint)})
+    def begin(cls, tenure: Tenure, *, head: JournalHead) -> "Journal":
+        """Write how this controller begins."""
+        lines = LineWriter(tenure.file)
+        lines.add(plain(head))
         lines.sync()
-        return cls(epoch=epoch, lines=lines)
+        return cls(tenure=tenure, lines=lines)
 
     def saw(self, turn: Turn) -> None:
+        """Write the turn down. Raises: Superseded if this controller is not to carry it out."""
         decision = turn.decision
         self._lines.add(
             {
@@ -58,6 +78,7 @@ class Journal:
         )
         if any(not isinstance(command, LIGHT) for command in decision.commands):
             self._lines.sync()
+        self._tenure.check()
 
     def close(self) -> None:
         self._lines.close()
@@ -75,38 +96,27 @@ class JournalEntry:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalHead:
-    """How a controller began."""
-
-    epoch: int
-    t: float
-    rules: Rules
-    checkpoint: Checkpoint | None
-
-
-def journals(folder: Path) -> tuple[Path, ...]:
-    """The journals of a run, by epoch."""
-    return tuple(sorted(file for file in folder.glob("*.jsonl")))
-
-
 def read_head(file: Path) -> JournalHead:
     """How the journal's controller began. Raises: StateError if not even that was written."""
     head = next(read_lines(file), None)
     if head is None:
         raise StateError(f"the journal {file} is empty: its controller died before it began")
+    inherited = head.get("takes_over")
     return JournalHead(
         epoch=head["epoch"],
         t=head["t"],
         rules=Rules(**head["rules"]),
         checkpoint=checkpoint_from_json(head["checkpoint"]),
+        launch=head.get("launch", ""),
+        takes_over=None if inherited is None else Inherited(**inherited),
     )
 
 
-def read_entries(file: Path) -> Iterator[JournalEntry]:
-    """The journal's entries in order; a torn last line is none."""
-    lines = read_lines(file)
-    next(lines, None)
+def read_entries(file: Path, *, offset: int = 0) -> Iterator[JournalEntry]:
+    """The journal's entries in order, those that begin at byte `offset` or later; a torn last line is none."""
+    lines = read_lines(file, offset=offset)
+    if offset == 0:
+        next(lines, None)
     for line in lines:
         yield JournalEntry(
             seq=line["seq"],
@@ -116,21 +126,3 @@ def read_entries(file: Path) -> Iterator[JournalEntry]:
             commands=tuple(line["commands"]),
             reason=line["reason"],
         )
-
-
-def _take_epoch(folder: Path) -> tuple[int, Path]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    epoch = max((int(file.stem) for file in journals(folder)), default=0)
-    while True:
-        epoch += 1
-        file = folder / f"{epoch:06d}.jsonl"
-        try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        except FileExistsError:
-            continue  # another controller was quicker
-        except OSError as error:
-            raise cannot_write(file, error) from error
-        return epoch, file

@@ -47,11 +47,15 @@ class LineWriter:
         self._out.close()
 
 
-def read_lines(file: Path) -> Iterator[Line]:
-    """The lines of `file`, without a torn last one. Raises: StateError for one that is broken in the middle."""
+def read_lines(file: Path, *, offset: int = 0) -> Iterator[Line]:
+    """The lines of `file` from byte `offset` on, without a torn last one.
+
+    Raises: StateError for one that is broken in the middle.
+    """
     if not file.exists():
         return
     with file.open("rb") as lines:
+        lines.seek(offset)
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return

@@ -66,14 +66,15 @@ class Listener:
     Args:
         hearing: who is told.
         born: told of each worker that was built.
+        epoch: of this controller; workers that listen to a newer one refuse.
         lease_s: silence after which a worker is lost.
         start_limit_s: how long a worker may take to be built.
     """
 
     def __init__(
-        self, hearing: Hearing, *, born: Callable[[Birth], None], lease_s: float, start_limit_s: float
+        self, hearing: Hearing, *, born: Callable[[Birth], None], epoch: int, lease_s: float, start_limit_s: float
     ) -> None:
-        self._born = born
+        self._born, self._epoch = born, epoch
         self._hearing, self._lease_s, self._start_limit_s = hearing, lease_s, start_limit_s
         self._wait_s = min(0.5, lease_s / 4)
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
@@ -82,7 +83,7 @@ class Listener:
         self._thread = start_thread(self._listen, name="listener", failed=hearing.broke)
 
     def add(self, worker: WorkerId, *, handle: Any, build: ray.ObjectRef) -> None:
-        """Listen to a worker that is being built."""
+        """Listen to a worker that is being built; from one that is built already, what it last said comes again."""
         now = time.monotonic()
         self._ears[worker] = _Ear(handle=handle, deadline=now + self._start_limit_s, heard_at=now, beat_at=now)
         self._expect(worker, build)
@@ -142,7 +143,7 @@ class Listener:
                 return
         ear.heard_at = time.monotonic()
         ear.deadline = ear.heard_at + self._lease_s
-        self._expect(worker, ear.handle.pulse.remote(ear.since, self._wait_s))
+        self._expect(worker, ear.handle.pulse.remote(self._epoch, ear.since, self._wait_s))
 
     def _check_silence(self, now: float) -> None:
         for worker, ear in list(self._ears.items()):
@@ -152,7 +153,7 @@ class Listener:
                 self._lose(worker, cause, silent_s=silent_s)
             elif not ear.is_born and now - ear.beat_at > BEAT_S:
                 ear.beat_at = now
-                ear.handle.beat.remote()
+                ear.handle.beat.remote(self._epoch)
 
     def _forgive(self, held_up_s: float) -> None:
         for ear in list(self._ears.values()):

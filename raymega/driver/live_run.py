@@ -16,8 +16,9 @@ from raymega.config.fault import nearest
 from raymega.control.commands import Answer
 from raymega.control.events import DrainAsked, ResizeAsked
 from raymega.driver.asking import Wish
-from raymega.driver.controller import Ended, controller_name
+from raymega.driver.controller import controller_name
 from raymega.driver.drain import tell_ray
+from raymega.driver.news import Ended
 from raymega.driver.ray_session import NAMESPACE
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh

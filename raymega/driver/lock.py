@@ -93,6 +93,21 @@ class RunLock:
         lock._thread.start()
         return lock
 
+    @classmethod
+    def inherit(cls, file: Path, *, controller: str) -> "RunLock":
+        """Take the lock of a controller whose run this one takes over, alive or not.
+
+        Raises: ConfigError if by now it is another run that holds the directory.
+        """
+        lock = cls(file, controller=controller)
+        with _open(file) as content:
+            owner = _read(content)
+            if owner is not None and owner.controller != controller and not owner.is_gone(time.time()):
+                raise _in_use(file, owner)
+            _write(content, lock._me())
+        lock._thread.start()
+        return lock
+
     def release(self) -> None:
         """Give the directory up; the file goes. Idempotent."""
         self._released.set()

@@ -9,14 +9,14 @@ Orders of an older generation are dropped here already; workers refuse them too.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Evaluate, Grant
-from raymega.control.states import Checkpoint
+from raymega.control.states import Checkpoint, State, plan_of
 from raymega.driver.feeder import Feeder, Sources
 from raymega.driver.publishing import SKIPPED
 from raymega.driver.rendezvous import Rendezvous
@@ -70,6 +70,26 @@ class Membership:
         """The plan of `generation`, if that is the newest."""
         current = self._current
         return current.plan if current is not None and current.number == generation else None
+
+    def adopt(self, state: State, *, skipped: Iterable[int]) -> None:
+        """Go on with the generation that an earlier controller has made, as it stood in `state`.
+
+        Args:
+            skipped: steps that were skipped since the newest checkpoint.
+        """
+        plan, story = plan_of(state), state.story
+        if plan is None:
+            return
+        self._feeder.read_ahead(story.committed)
+        with self._lock:
+            self._current = _Generation(
+                number=story.generation,
+                plan=plan,
+                members=plan.living,
+                skipped_before=_skipped_in(story.checkpoint),
+                skipped=list(skipped),
+                committed=story.committed,
+            )
 
     def assign(self, command: AssignPlan) -> None:
         """Give every worker of the plan its place; in a move of state, those that only send have one too."""
@@ -137,10 +157,14 @@ class Membership:
         """Note a committed step, whose batch is not needed any more; False if another has told of it before."""
         with self._lock:
             current = self._current
-            if current is None or current.number != report.generation or report.step <= current.committed:
+            if current is None or current.number != report.generation:
+                return False
+            version = Version(step=report.step, generation=report.generation)
+            if report.step == current.committed and current.heard is None:  # told to a controller before this one
+                current.heard = Decided(version=version, facts=report.facts)
+            if report.step <= current.committed:
                 return False
             current.committed = report.step
-            version = Version(step=report.step, generation=report.generation)
             current.heard = Decided(version=version, facts=report.facts)
             if report.skipped:
                 current.skipped.append(report.step)

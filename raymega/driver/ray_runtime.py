@@ -10,9 +10,8 @@
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -25,23 +24,27 @@ from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
     Event,
+    Tick,
     WorkerBorn,
     WorkerLost,
     WorkersReady,
 )
-from raymega.control.states import Seat
+from raymega.control.states import State, seats_of
 from raymega.driver.asking import Desk
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
+from raymega.driver.hiring import hiring_of
 from raymega.driver.listening import Hearing
 from raymega.driver.membership import Membership
-from raymega.driver.node_watch import Device, NodeWatch
+from raymega.driver.node_watch import NodeWatch
+from raymega.driver.place import Place
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.tenure import Tenure
 from raymega.driver.traces import Traces
 from raymega.driver.translate import event_of, failed
-from raymega.driver.worker_group import Hiring, WorkerGroup
-from raymega.errors import StateError
+from raymega.driver.worker_group import WorkerGroup, end_leftovers
+from raymega.errors import StateError, Superseded
 from raymega.layout.checkpoint_layout import directory_of
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
@@ -53,39 +56,30 @@ from raymega.worker.interface import (
     ShardsSaved,
     StepReport,
     StepTrace,
-    WorkerSettings,
 )
 
+ABSENT = "it was gone when the controller was replaced"
 CONTROLLER = "controller"  # stands for this process where an event names a worker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a run's files are and what its workers are made of.
-
-    Args:
-        factory: `module:callable` that makes a worker.
-        eval_batches: full batches of one evaluation; 0: no evaluation.
-        start_limit_s: how long a worker may take to come to life.
-    """
-
-    run: str
-    run_dir: str
-    checkpoint_dir: str
-    device: Device
-    factory: str
-    eval_batches: int
-    start_limit_s: float
 
 
 class RayRuntime:
     """`control.runtime.Runtime` on Ray."""
 
     def __init__(
-        self, config: Config, *, place: Place, make_sources: Callable[[], Sources], publisher: Publisher
+        self,
+        config: Config,
+        *,
+        place: Place,
+        make_sources: Callable[[], Sources],
+        publisher: Publisher,
+        tenure: Tenure,
+        events: Iterable[Event] = (),
     ) -> None:
+        self._tenure, self._refused = tenure, False
         self._config, self._place, self._publisher = config, place, publisher
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        for event in events:
+            self.tell(event)
         self._newest_t = 0.0
         self.desk = Desk(self.tell)
         self._chaos = ChaosHands(self.tell)
@@ -97,7 +91,9 @@ class RayRuntime:
         )
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
         hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
-        self._workers = WorkerGroup(self._hiring(), hearing=hearing)
+        self._workers = WorkerGroup(
+            hiring_of(config, place=place, epoch=tenure.epoch, watch=self._watch, chaos=self._chaos), hearing=hearing
+        )
         self._membership = Membership(
             self._workers,
             make_sources=make_sources,
@@ -115,9 +111,25 @@ class RayRuntime:
 
     def next_event(self, timeout_s: float) -> Event | None:
         try:
-            return self._events.get(timeout=timeout_s)
+            event = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return None
+        if self._refused:
+            self._tenure.check()
+        return event
+
+    def adopt(self, state: State, *, skipped: Iterable[int]) -> None:
+        """Listen to the workers of `state`, which an earlier controller has started; the others it had are ended.
+
+        Args:
+            skipped: steps that were skipped since the newest checkpoint.
+        """
+        seats = seats_of(state)
+        end_leftovers(self._place.run, but=[seat.worker for seat in seats])
+        self._membership.adopt(state, skipped=skipped)
+        for seat in self._workers.adopt(seats):
+            gone = seat.node not in self._watch.alive
+            self.tell(WorkerLost(worker=seat.worker, node=seat.node, cause=ABSENT, node_gone=gone))
 
     def tell(self, event: Event) -> None:
         """Add an event, from any thread."""
@@ -160,10 +172,11 @@ class RayRuntime:
     def close(self) -> None:
         """End all that this run has started, and see that it is gone. Raises: ClusterError naming what stays."""
         self.desk.close()
+        end_workers = self._workers.leave if self._tenure.is_over() else self._workers.close
         self._orders.shutdown(cancel_futures=True)
         self._undertaker.shutdown()
         self._membership.close()
-        self._workers.close()
+        end_workers()
         self._clerk.shutdown()
         self._watch.close()
         self._rendezvous.close()
@@ -173,7 +186,11 @@ class RayRuntime:
             if not done.cancelled() and (error := done.exception()) is not None:
                 self._fail(error)
 
-        thread.submit(work).add_done_callback(ended)
+        def if_still_mine() -> None:
+            if not self._tenure.is_over():
+                work()
+
+        thread.submit(if_still_mine).add_done_callback(ended)
 
     def _fail(self, error: BaseException) -> None:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
@@ -240,31 +257,8 @@ class RayRuntime:
         self._do(self._undertaker, lambda: self._workers.kill((worker,)))
 
     def _broke(self, worker: WorkerId, error: BaseException) -> None:
+        if isinstance(error, Superseded):
+            self._refused = True
+            self.tell(Tick())
+            return
         self.tell(failed(worker, error, generation=self._membership.generation))
-
-    def _hiring(self) -> Hiring:
-        elastic = self._config.elastic
-        return Hiring(
-            run=self._place.run,
-            factory=self._place.factory,
-            cpus=self._config.run.cpus_per_worker,
-            device=self._place.device,
-            lease_s=elastic.lease_s,
-            orphan_lease_s=elastic.orphan_lease_s,
-            start_limit_s=self._place.start_limit_s,
-            settings_of=self._settings,
-        )
-
-    def _settings(self, seat: Seat) -> WorkerSettings:
-        return WorkerSettings(
-            worker=seat.worker,
-            config=self._config,
-            run_dir=self._place.run_dir,
-            checkpoint_dir=self._place.checkpoint_dir,
-            device="cuda:0" if self._place.device == "cuda" else "cpu",
-            bind_address=self._watch.addresses[seat.node],
-            log_file=f"{self._place.run_dir}/logs/worker-{seat.worker}.log",
-            node=seat.node,
-            node_number=self._chaos.number_of(seat.node),
-            chaos=self._chaos.orders,
-        )

@@ -71,11 +71,15 @@ def goodput_lines(progress: Progress) -> Iterator[str]:
 class SummaryFile:
     """A watcher of the loop: writes the summary to a file when the run ends, whoever is there to read the console."""
 
-    def __init__(self, file: Path, *, facts: Facts, t: float) -> None:
-        self._file, self._facts, self._progress = file, facts, Progress.begin(t)
+    def __init__(self, file: Path, *, facts: Facts, progress: Progress) -> None:
+        self._file, self._facts, self._progress = file, facts, progress
+        self._write()
 
     def saw(self, turn: Turn) -> None:
         self._progress = self._progress.after(turn)
+        self._write()
+
+    def _write(self) -> None:
         if self._progress.finish is not None:
             write_whole(self._file, summary(self._progress, facts=self._facts) + "\n")
 

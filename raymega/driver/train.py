@@ -18,9 +18,10 @@ from raymega.checkpoint.find import newest_complete
 from raymega.config.schema import Config
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
-from raymega.driver.controller import Ended, Launch, News
+from raymega.driver.controller import Launch
 from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
+from raymega.driver.news import Ended, News
 from raymega.driver.node_watch import Device, Row, cluster_of, device_of
 from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, write_config
 from raymega.driver.progress import Facts, Memory

@@ -7,31 +7,29 @@ from pathlib import Path
 
 from raymega.config.schema import Config
 from raymega.control.loop import Watcher
+from raymega.driver.beginning import Beginning
 from raymega.driver.events_sink import EventsSink
 from raymega.driver.in_thread import InThread, Sink
-from raymega.driver.journal import Journal
 from raymega.driver.metrics_sink import MetricsSink
-from raymega.driver.progress import Facts
+from raymega.driver.progress import Facts, Progress
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.snapshot import Snapshots
 from raymega.driver.summary import SummaryFile
 from raymega.driver.trackers import TrackerSink, open_trackers
 
 
 @contextmanager
 def watchers(
-    journal: Journal, *, run_dir: RunDirectory, config: Config, facts: Facts, step: int
+    beginning: Beginning, *, run_dir: RunDirectory, config: Config, facts: Facts
 ) -> Iterator[tuple[Watcher, ...]]:
-    """All that a config asks for, open for the time of the block.
-
-    Args:
-        step: the step that the run goes on from.
-    """
-    t = time.time()
+    """All that a config asks for, open for the time of the block; what an earlier controller missed is caught up."""
+    t, step, estate = time.time(), beginning.state.story.committed, beginning.estate
+    progress = Progress.begin(t) if estate is None else estate.progress
     with ExitStack() as open_ones:
-        sinks: list[MetricsSink | EventsSink | InThread | TrackerSink] = [
-            MetricsSink(run_dir.metrics, step=step),
-            EventsSink(run_dir.events),
-        ]
+        metrics = MetricsSink(run_dir.metrics, step=step)
+        metrics.catch_up(beginning.turns)
+        events = EventsSink.inherit(run_dir.events, turns=beginning.turns)
+        sinks: list[MetricsSink | EventsSink | InThread | TrackerSink] = [metrics, events]
         if config.log.tensorboard:
             sinks.append(InThread(lambda: _tensorboard(run_dir.tensorboard, step=step, t=t)))
         for tracker in open_trackers(config.log.trackers):
@@ -40,7 +38,8 @@ def watchers(
             )
         for sink in sinks:
             open_ones.callback(sink.close)
-        yield (journal, *sinks, SummaryFile(run_dir.summary, facts=facts, t=t))
+        snapshots = Snapshots(beginning.tenure, progress=progress)
+        yield (beginning.journal, snapshots, *sinks, SummaryFile(run_dir.summary, facts=facts, progress=progress))
 
 
 def _tensorboard(folder: Path, *, step: int, t: float) -> Sink:

@@ -43,6 +43,7 @@ class Hiring:
     """What every worker of the run is started with."""
 
     run: str
+    epoch: int
     factory: str
     cpus: int
     device: Device
@@ -72,6 +73,7 @@ class WorkerGroup:
         self._listener = Listener(
             hearing,
             born=self._born,
+            epoch=hiring.epoch,
             lease_s=hiring.lease_s,
             start_limit_s=hiring.start_limit_s,
         )
@@ -80,10 +82,22 @@ class WorkerGroup:
         """Begin to start a worker on each seat; a worker that is there already is left alone."""
         for seat in seats:
             if seat.worker not in self._members:
-                handle = self._launch(seat)
-                with self._lock:
-                    self._members[seat.worker] = _Member(handle=handle, node=seat.node)
-                self._listener.add(seat.worker, handle=handle, build=handle.build.remote())
+                self._add(seat, self._launch(seat))
+
+    def adopt(self, seats: Iterable[Seat]) -> tuple[Seat, ...]:
+        """Listen to workers that an earlier controller has started; returns the seats whose worker is not there."""
+        absent = []
+        for seat in seats:
+            try:
+                self._add(seat, ray.get_actor(actor_name(run=self._hiring.run, worker=seat.worker), NAMESPACE))
+            except ValueError:  # Ray knows no such actor, or it is dead
+                absent.append(seat)
+        return tuple(absent)
+
+    def _add(self, seat: Seat, handle: Any) -> None:
+        with self._lock:
+            self._members[seat.worker] = _Member(handle=handle, node=seat.node)
+        self._listener.add(seat.worker, handle=handle, build=handle.build.remote(self._hiring.epoch))
 
     def _launch(self, seat: Seat) -> Any:
         hiring = self._hiring
@@ -124,7 +138,7 @@ class WorkerGroup:
         """Call `order` of `worker`'s actor and return at once; a worker that is gone takes no orders."""
         member = self._members.get(worker)
         if member is not None:
-            self._listener.watch(worker, getattr(member.handle, order).remote(*arguments))
+            self._listener.watch(worker, getattr(member.handle, order).remote(self._hiring.epoch, *arguments))
 
     def stop(self, workers: Iterable[WorkerId]) -> None:
         """End these workers; blocks until their processes are gone.
@@ -135,7 +149,7 @@ class WorkerGroup:
             leaving = {w: self._members.pop(w) for w in tuple(workers) if w in self._members}
         for worker in leaving:
             self._listener.drop(worker)
-        stopping = [member.handle.stop.remote() for member in leaving.values()]
+        stopping = [member.handle.stop.remote(self._hiring.epoch) for member in leaving.values()]
         if stopping:
             ray.wait(stopping, num_returns=len(stopping), timeout=STOP_GRACE_S)
         self._kill(leaving)
@@ -153,15 +167,22 @@ class WorkerGroup:
         self.stop(tuple(self._members))
         self._listener.close()
 
+    def leave(self) -> None:
+        """Stop listening; the workers are another controller's now."""
+        self._listener.close()
+        for member in self._members.values():
+            if member.pidfd is not None:
+                os.close(member.pidfd)
+
     def _kill(self, leaving: dict[WorkerId, _Member]) -> None:
         for member in leaving.values():
             ray.kill(member.handle, no_restart=True)
-        there = _still_there(leaving, until=time.monotonic() + RAY_KILL_S)
+        there = self._still_there(leaving, until=time.monotonic() + RAY_KILL_S)
         for member in there.values():
             if member.pidfd is not None:  # stopped, or its node's Ray does not answer
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(member.pidfd, signal.SIGKILL)
-        there = _still_there(there, until=time.monotonic() + GONE_LIMIT_S)
+        there = self._still_there(there, until=time.monotonic() + GONE_LIMIT_S)
         for member in leaving.values():
             if member.pidfd is not None:
                 os.close(member.pidfd)
@@ -169,19 +190,19 @@ class WorkerGroup:
             names = ", ".join(there)
             raise ClusterError(f"workers {names} were killed and do not end", workers=tuple(there))
 
+    def _still_there(self, members: dict[WorkerId, _Member], *, until: float) -> dict[WorkerId, _Member]:
+        """Those whose process has not ended by `until`; returns as soon as all have."""
+        epoch = self._hiring.epoch
+        return {worker: member for worker, member in members.items() if not _ends(member, epoch=epoch, until=until)}
 
-def _still_there(members: dict[WorkerId, _Member], *, until: float) -> dict[WorkerId, _Member]:
-    """Those whose process has not ended by `until`; returns as soon as all have."""
-    return {worker: member for worker, member in members.items() if not _ends(member, until=until)}
 
-
-def _ends(member: _Member, *, until: float) -> bool:
+def _ends(member: _Member, *, epoch: int, until: float) -> bool:
     """Wait until the process is gone, for the kernel where it knows, else for Ray."""
     left_s = max(0.0, until - time.monotonic())
     if member.pidfd is not None:
         return bool(select.select([member.pidfd], [], [], left_s)[0])
     try:
-        ray.get(member.handle.beat.remote(), timeout=left_s)
+        ray.get(member.handle.beat.remote(epoch), timeout=left_s)
     except TimeoutError:  # Ray's own, which is one of these
         return False
     except RayError:
@@ -189,11 +210,12 @@ def _ends(member: _Member, *, until: float) -> bool:
     return False
 
 
-def end_leftovers(run: str) -> list[str]:
-    """Kill the workers that an earlier controller of `run` left behind; returns their names."""
-    prefix = actor_name(run=run, worker="")
+def end_leftovers(run: str, *, but: Iterable[WorkerId] = ()) -> list[str]:
+    """Kill the workers that an earlier controller of `run` left behind, `but` these; returns their names."""
+    prefix, kept = actor_name(run=run, worker=""), {actor_name(run=run, worker=worker) for worker in but}
     named = ray.util.list_named_actors(all_namespaces=True)
-    left = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix)]
+    names = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
+    left = [name for name in names if name.startswith(prefix) and name not in kept]
     for name in left:
         with suppress(ValueError):  # it ended meanwhile
             ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)

@@ -19,6 +19,13 @@ class Leave:
     save: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Leave `generation`, in which this worker never had its place, and say what it holds."""
+
+    generation: int
+
+
 class Orders:
     """The newest assignment, the leave granted within it, and whether to go on at all."""
 
@@ -105,15 +112,22 @@ class Orders:
         """Is `generation` the one to work in?"""
         return not self._stopped and generation == self._current_generation and generation > self._aborted
 
-    def next_assignment(self, after: int) -> Assignment | None:
-        """Wait for a current assignment of a generation above `after`; None once stopped."""
+    def next_order(self, after: int) -> "Assignment | Asked | None":
+        """Wait for a place in a generation above `after`, or to be asked to leave one; None once stopped."""
         with self._changed:
             while not self._stopped:
                 found = self._assignment
                 if found is not None and found.generation > max(after, self._aborted):
                     return found
+                if self._aborted > after:
+                    return Asked(generation=self._aborted)
                 self._changed.wait()
             return None
+
+    @property
+    def aborted(self) -> int:
+        """The newest generation that was to be left."""
+        return self._aborted
 
     def next_leave(self, generation: int, committed: int) -> Leave | None:
         """Wait for leave to do the step after `committed`; None when `generation` is over."""

@@ -7,6 +7,9 @@
 The worker trains in a thread of its own. A second thread keeps the orphan lease: a process that has heard nothing
 from its controller for `orphan_lease_s` ends itself, whatever it computes and whether or not its node's Ray still
 lives. A process that was stopped and is woken late finds its lease lapsed and ends before it acts.
+
+Every call carries the epoch of the controller that makes it. A worker obeys the newest it has heard of: an older one,
+which was thought lost and goes on, is refused, and its calls keep no lease.
 """
 
 import importlib
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 
 import ray
 
-from raymega.errors import ConfigError
+from raymega.errors import ConfigError, Superseded
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import Assignment, Pulse, StepBatch, WorkerApi, WorkerSettings
 
@@ -70,6 +73,22 @@ class Birth:
     pid: int
 
 
+class Obedience:
+    """To which controller a worker listens: the one of the highest epoch, whose calls keep the lease."""
+
+    def __init__(self, lease: OrphanLease) -> None:
+        self._lease, self._epoch, self._lock = lease, 0, threading.Lock()
+
+    def heed(self, epoch: int) -> None:
+        """Take a call of the controller of `epoch`. Raises: Superseded if there is a newer one."""
+        with self._lock:
+            if epoch < self._epoch:
+                text = f"the controller of epoch {epoch} is refused: one of epoch {self._epoch} has taken its run over"
+                raise Superseded(text, epoch=self._epoch)
+            self._epoch = epoch
+        self._lease.renew()
+
+
 class WorkerActor:
     """One worker in a process of its own.
 
@@ -81,64 +100,76 @@ class WorkerActor:
     """
 
     def __init__(self, settings: WorkerSettings, *, factory: str, threads: int, orphan_lease_s: float) -> None:
-        self._lease = OrphanLease(limit_s=orphan_lease_s)
-        threading.Thread(target=self._lease.watch, name="orphan-lease", daemon=True).start()
+        lease = OrphanLease(limit_s=orphan_lease_s)
+        self._obedience = Obedience(lease)
+        threading.Thread(target=lease.watch, name="orphan-lease", daemon=True).start()
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the library loads, in `build`
             os.environ[variable] = str(threads)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a group that is cut on purpose is no news
         self._settings = settings
         self._factory = factory
         self._worker: WorkerApi
+        self._building, self._is_built, self._to_leave = threading.Lock(), False, 0
 
     @ray.method(concurrency_group="orders")
-    def build(self) -> Birth:
-        """Load the libraries and make the worker: the seconds of a start."""
-        if self._settings.log_file is not None:
-            _write_output_to(self._settings.log_file)
-        module, _, name = self._factory.partition(":")
-        self._worker = getattr(importlib.import_module(module), name)(self._settings)
+    def build(self, epoch: int) -> Birth:
+        """Load the libraries and make the worker: the seconds of a start. A second time it is there already."""
+        self._obedience.heed(epoch)
+        if not self._is_built:
+            if self._settings.log_file is not None:
+                _write_output_to(self._settings.log_file)
+            module, _, name = self._factory.partition(":")
+            self._worker = getattr(importlib.import_module(module), name)(self._settings)
+            with self._building:
+                self._is_built = True
+            if self._to_leave:
+                self._worker.abort(self._to_leave, ())
         node = ray.get_runtime_context().get_node_id()
         return Birth(worker=self._settings.worker, node=node, pid=os.getpid())
 
     @ray.method(concurrency_group="orders")
-    def start(self, assignment: Assignment) -> None:
-        self._lease.renew()
+    def start(self, epoch: int, assignment: Assignment) -> None:
+        self._obedience.heed(epoch)
         self._worker.start(assignment)
 
     @ray.method(concurrency_group="orders")
-    def feed(self, generation: int, batches: "tuple[StepBatch | ray.ObjectRef, ...]") -> None:
+    def feed(self, epoch: int, generation: int, batches: "tuple[StepBatch | ray.ObjectRef, ...]") -> None:
         """Large batches come as references, so that only this queue waits until they are here."""
-        self._lease.renew()
+        self._obedience.heed(epoch)
         self._worker.feed(generation, tuple(ray.get(b) if isinstance(b, ray.ObjectRef) else b for b in batches))
 
     @ray.method(concurrency_group="orders")
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
-        self._lease.renew()
+    def grant(self, epoch: int, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
+        self._obedience.heed(epoch)
         self._worker.grant(generation, until_step, save_at)
 
     @ray.method(concurrency_group="pulse")
-    def pulse(self, since: int, wait_s: float) -> Pulse:
-        self._lease.renew()
+    def pulse(self, epoch: int, since: int, wait_s: float) -> Pulse:
+        self._obedience.heed(epoch)
         return self._worker.pulse(since, wait_s)
 
     @ray.method(concurrency_group="control")
-    def beat(self) -> None:
+    def beat(self, epoch: int) -> None:
         """Renew the lease, nothing else: before the worker is built, and to ask whether the process lives."""
-        self._lease.renew()
+        self._obedience.heed(epoch)
 
     @ray.method(concurrency_group="control")
-    def abort(self, generation: int, lost: tuple[str, ...]) -> None:
-        self._lease.renew()
+    def abort(self, epoch: int, generation: int, lost: tuple[str, ...]) -> None:
+        self._obedience.heed(epoch)
+        with self._building:
+            if not self._is_built:  # it will say then that it is in no generation
+                self._to_leave = max(self._to_leave, generation)
+                return
         self._worker.abort(generation, lost)
 
     @ray.method(concurrency_group="control")
-    def chaos(self, orders: tuple[str, ...]) -> None:
-        self._lease.renew()
+    def chaos(self, epoch: int, orders: tuple[str, ...]) -> None:
+        self._obedience.heed(epoch)
         self._worker.chaos(orders)
 
     @ray.method(concurrency_group="control")
-    def stop(self) -> None:
-        self._lease.renew()
+    def stop(self, epoch: int) -> None:
+        self._obedience.heed(epoch)
         self._worker.stop()
 
 

@@ -13,6 +13,7 @@ It knows no Ray and decides nothing about the run. Orders of an older generation
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import psutil
 import torch
@@ -35,7 +36,7 @@ from raymega.worker.interface import (
     WorkerSettings,
 )
 from raymega.worker.move_state import serve
-from raymega.worker.orders import Orders
+from raymega.worker.orders import Asked, Orders
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
@@ -71,9 +72,7 @@ class Worker:
     def start(self, assignment: Assignment) -> None:
         """Leave any older generation and take this place."""
         self.orders.assign(assignment)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name="raymega-worker", daemon=True)
-            self._thread.start()
+        self._be_alive()
 
     def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None:
         """Put batches ahead; those of another generation are dropped."""
@@ -85,8 +84,13 @@ class Worker:
         self.orders.grant(generation, until_step, save_at)
 
     def abort(self, generation: int, lost: tuple[WorkerId, ...] = ()) -> Decision | None:
-        """Leave `generation`; returns the newest decision: a promise that no other follows."""
-        return self.orders.abort(generation, lost=lost)
+        """Leave `generation`; returns the newest decision: a promise that no other follows.
+
+        A report of it follows too, even if this worker never had its place in `generation`.
+        """
+        decided = self.orders.abort(generation, lost=lost)
+        self._be_alive()
+        return decided
 
     def chaos(self, orders: tuple[str, ...]) -> None:
         """Go wrong on purpose, beside what the config says."""
@@ -122,16 +126,25 @@ class Worker:
         self._waking.wake(lost=lost, is_current=self.orders.is_current)
         self.batches.wake()
 
+    def _be_alive(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="raymega-worker", daemon=True)
+            self._thread.start()
+
     def _live(self) -> None:
         last = 0
-        while (assignment := self.orders.next_assignment(last)) is not None:
-            last = assignment.generation
-            with ThreadPoolExecutor(1, thread_name_prefix=f"raymega-g{last}") as pool:
-                error = pool.submit(self._train, assignment).exception()
+        while (order := self.orders.next_order(last)) is not None:
+            number = order.generation
+            if isinstance(order, Asked):
+                last = self._report_left(0, reason=f"told to leave generation {number}, in which it never was")
+                continue
+            with ThreadPoolExecutor(1, thread_name_prefix=f"raymega-g{number}") as pool:
+                error = pool.submit(self._train, order).exception()
+            last = number
             if error is not None:
-                self._report_end(error, generation=last)
+                last = self._report_end(error, generation=number)
             elif not self.orders.stopped:
-                self._report_left(last, reason="told to leave")
+                last = self._report_left(number, reason="told to leave")
 
     def _train(self, assignment: Assignment) -> None:
         """One generation, from building its groups to leaving it."""
@@ -163,24 +176,33 @@ class Worker:
     def _repairs(self) -> bool:
         return self.settings.config.elastic.boundary_log != "off"
 
-    def _report_end(self, error: BaseException, *, generation: int) -> None:
+    def _report_end(self, error: BaseException, *, generation: int) -> int:
         if isinstance(error, WORLD_CHANGED):
-            self._report_left(generation, reason=str(error))
-            return
+            return self._report_left(generation, reason=str(error))
         trace = "".join(traceback.format_exception(error))
         self.reports.add(WorkerFailed(generation=generation, error=error, traceback=trace))
+        return generation
 
-    def _report_left(self, generation: int, *, reason: str) -> None:
-        """The promise: under the orders' lock, nothing of `generation` decides any more."""
+    def _report_left(self, generation: int, *, reason: str) -> int:
+        """The promise: under the orders' lock, nothing up to the newest generation to be left decides any more.
+
+        Returns that generation. Where this worker never had its place in it, what others were told to do anew may be
+        in its accumulators too, so these count for nothing.
+        """
         decided, state, broken = self.orders.abort(generation), self.state, self._generation
+        left = self.orders.aborted
+        work = broken.report_work() if broken is not None and state is not None and self._repairs else None
+        if work is not None and left != generation:
+            work = replace(work, spoiled=True)
         self.reports.add(
             GenerationBroken(
-                generation=generation,
+                generation=left,
                 reason=reason,
                 committed=state.committed if state is not None else 0,
                 decided_in=state.decided_in if state is not None else 0,
                 decided=decided,
-                work=broken.report_work() if broken is not None and state is not None and self._repairs else None,
+                work=work,
                 commits=tuple(broken.commits) if broken is not None else (),
             )
         )
+        return left

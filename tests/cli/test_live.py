@@ -12,9 +12,9 @@ import pytest
 from raymega.config.load import load, to_yaml
 from raymega.control.commands import Answer
 from raymega.control.events import DrainAsked, ResizeAsked
-from raymega.driver.controller import Ended
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import RunLock
+from raymega.driver.news import Ended
 from raymega.errors import ConfigError
 from raymega.mesh import Mesh
 

@@ -32,7 +32,7 @@ class FakeWorker:
         self._assignment: Assignment | None = None
         self._batches: dict[tuple[int, int], StepBatch] = {}
         self._until, self._save_at, self._committed = 0, set[int](), 0
-        self._phase = "idle"
+        self._phase, self._left = "idle", 0
         self._stopped = False
         (Path(settings.run_dir) / f"pid-{settings.worker}").write_text(str(os.getpid()))
         threading.Thread(target=self._live, daemon=True).start()
@@ -62,11 +62,12 @@ class FakeWorker:
             reports=reports, rss_bytes=1, device_bytes=0,
         )  # fmt: skip
 
-    def abort(self, generation: int) -> None:
+    def abort(self, generation: int, lost: tuple[str, ...] = ()) -> None:
         with self._changed:
-            if self._assignment is not None and self._assignment.generation <= generation:
-                left, self._assignment = self._assignment.generation, None
-                self._reports.add(GenerationBroken(generation=left, reason="told to leave", committed=self._committed))
+            if generation > self._left and (self._assignment is None or self._assignment.generation <= generation):
+                self._left, self._assignment = generation, None
+                said = GenerationBroken(generation=generation, reason="told to leave", committed=self._committed)
+                self._reports.add(said)
                 self._changed.notify_all()
 
     def stop(self) -> None:

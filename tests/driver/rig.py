@@ -8,7 +8,8 @@ from typing import Any
 
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
-from raymega.driver.controller import Controller, Ended, Launch
+from raymega.driver.controller import Controller, Launch
+from raymega.driver.news import Ended
 from raymega.driver.progress import Facts
 from raymega.driver.publishing import Imprint
 from raymega.driver.run_dir import RunDirectory
@@ -58,10 +59,21 @@ class Run:
     """A controller in this process, and what it has told so far."""
 
     def __init__(self, launch: Launch) -> None:
-        self.controller = Controller(launch)
+        self._follow(Controller(launch))
+        self.controller.start()
+
+    @classmethod
+    def taking_over(cls, launch: Launch) -> "Run":
+        """A controller in the place of an earlier one of the same launch."""
+        run = cls.__new__(cls)
+        run._follow(Controller(launch))
+        run.controller.take_over()
+        return run
+
+    def _follow(self, controller: Controller) -> None:
+        self.controller = controller
         self.turns: list[Turn] = []
         self.ended: Ended | None = None
-        self.controller.start()
 
     def until(self, done: Callable[[Turn], bool]) -> Turn:
         """The first turn, of those that come now, for which `done` holds."""

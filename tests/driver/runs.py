@@ -5,7 +5,8 @@ from pathlib import Path
 
 from raymega.control.loop import Turn, Watcher, run
 from raymega.control.states import Checkpoint, Failed, Finished, first_state
-from raymega.driver.journal import Journal
+from raymega.driver.journal import Journal, JournalHead
+from raymega.driver.tenure import Tenure
 from tests.control.fake_hands import FakeHands, brain, nodes
 
 
@@ -33,7 +34,9 @@ def turns_of(**faults: object) -> Sequence[Turn]:
 
 def journalled(folder: Path, **faults: object) -> Turns:
     """The turns of a run that also wrote a journal."""
-    turns, journal = Turns(), Journal.begin(folder, rules=brain().rules, checkpoint=None, t=1000.0)
+    tenure = Tenure.take(folder)
+    head = JournalHead(epoch=tenure.epoch, t=1000.0, rules=brain().rules, checkpoint=None)
+    turns, journal = Turns(), Journal.begin(tenure, head=head)
     played(journal, turns, **faults)
     journal.close()
     return turns

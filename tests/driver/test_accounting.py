@@ -9,12 +9,15 @@ from raymega.config.schema import (
     RunConfig,
     TrainingConfig,
 )
+from raymega.control.brain import brain_of
 from raymega.control.loop import run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, first_state
-from raymega.driver.accounting import brain_of, progress_of, turns_of
-from raymega.driver.journal import Journal, journals
+from raymega.driver.accounting import progress_of
+from raymega.driver.journal import Journal, JournalHead
+from raymega.driver.replay import heads, told
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.tenure import Tenure
 from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns
 
@@ -33,9 +36,11 @@ def trained(run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: f
     rules, turns = Rules.of(CONFIG, validates=False), Turns()
     run_dir.create()
     run_dir.write_config(CONFIG)
-    journal = Journal.begin(run_dir.journal, rules=rules, checkpoint=checkpoint, t=t)
+    tenure = Tenure.take(run_dir.journal)
+    head = JournalHead(epoch=tenure.epoch, t=t, rules=rules, checkpoint=checkpoint)
+    journal = Journal.begin(tenure, head=head)
     hands = FakeHands(**{"nodes": nodes(4), "clock": t, **faults})
-    start = first_state(epoch=journal.epoch, checkpoint=checkpoint)
+    start = first_state(epoch=tenure.epoch, checkpoint=checkpoint)
     run(start, brain=brain_of(CONFIG, rules=rules), hands=hands, watchers=[journal, turns])
     journal.close()
     return turns
@@ -44,8 +49,7 @@ def trained(run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: f
 def test_a_run_told_again_from_its_directory_has_the_same_turns(tmp_path):
     run_dir = RunDirectory(path=tmp_path)
     turns = trained(run_dir, kill_once={13: 2}, break_once={7})
-    (file,) = journals(run_dir.journal)
-    assert list(turns_of(file, config=CONFIG)) == turns
+    assert [turn for _, turn in told(heads(run_dir.journal), config=CONFIG) if turn is not None] == turns
 
 
 def test_progress_counts_over_all_controllers_and_not_the_time_between(tmp_path):

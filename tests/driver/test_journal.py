@@ -4,7 +4,8 @@ import pytest
 
 from raymega.control.codec import command_to_json, replay
 from raymega.control.states import first_state
-from raymega.driver.journal import Journal, journals, read_entries, read_head
+from raymega.driver.journal import read_entries, read_head
+from raymega.driver.tenure import Tenure, journals
 from raymega.errors import StateError
 from tests.control.fake_hands import brain
 from tests.driver.runs import journalled
@@ -43,9 +44,7 @@ def test_of_many_controllers_each_gets_an_epoch_of_its_own(tmp_path):
 
     def begin() -> None:
         start.wait()
-        journal = Journal.begin(tmp_path, rules=brain().rules, checkpoint=None, t=0.0)
-        epochs.append(journal.epoch)
-        journal.close()
+        epochs.append(Tenure.take(tmp_path).epoch)
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for thread in threads:

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from raymega.config.schema import Config, ModelConfig, TrainingConfig
-from raymega.driver.progress import Facts
+from raymega.driver.progress import Facts, Progress
 from raymega.driver.summary import SummaryFile
 from raymega.driver.tensorboard_sink import TensorBoardSink
 from raymega.driver.trace import write_trace
@@ -100,7 +100,7 @@ def test_tensorboard_gets_the_figures_of_every_step(tmp_path):
 def test_the_summary_lies_on_disk_when_the_run_has_ended(tmp_path):
     config = Config(training=TrainingConfig(steps=20), model=ModelConfig(vocab_size=2000))
     facts = Facts(name="demo", run_dir=str(tmp_path), config=config, flops_per_token=1)
-    played(SummaryFile(tmp_path / "summary.txt", facts=facts, t=1000.0))
+    played(SummaryFile(tmp_path / "summary.txt", facts=facts, progress=Progress.begin(1000.0)))
     assert "run demo ended with exit code 0: all 20 steps" in (tmp_path / "summary.txt").read_text()
 
 

@@ -14,6 +14,7 @@ import psutil
 import yaml
 
 from raymega.driver.json_lines import read_lines
+from raymega.driver.lock import read_owner
 from raymega.driver.run_dir import RunDirectory
 
 LIMIT_S = 250.0
@@ -83,6 +84,12 @@ class Client:
         """The process of a worker: it is the one that writes its log."""
         log = str(self.run_dir.path / "logs" / f"worker-{name}.log")
         return next(p for p in psutil.process_iter() if _is_marked(p, f"{MARK}={self.mark}") and _writes_to(p, log))
+
+    def controller(self) -> psutil.Process:
+        """The process that holds the lock of the run's directory."""
+        owner = read_owner(self.run_dir.lock)
+        assert owner is not None, "a run is alive"
+        return psutil.Process(owner.pid)
 
     def records(self) -> list[dict[str, Any]]:
         return list(read_lines(self.run_dir.metrics))

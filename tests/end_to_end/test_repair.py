@@ -60,3 +60,23 @@ def test_a_worker_lost_in_mid_run_costs_no_step_and_changes_no_loss(undisturbed,
     assert repaired["t"] - lost_at < limit_s
     assert events[-1]["steps_lost"] == 0
     assert "is repaired" in client.output.read_text()
+
+
+@pytest.mark.parametrize("victims", [("controller",), ("controller", "w3")])
+def test_a_killed_controller_is_replaced_and_the_step_is_finished(undisturbed, client, victims):
+    client.wait_for_step(20)
+    lost_at = time.time()
+    for victim in victims:
+        (client.controller() if victim == "controller" else client.worker(victim)).kill()
+    assert client.end() == 0, client.said()
+    assert [record["step"] for record in client.records()] == list(range(1, STEPS + 1))
+    for kind in ("loss", "grad_norm", "val_loss"):
+        expected = {record["step"]: record[kind] for record in undisturbed if record.get(kind) is not None}
+        got = {record["step"]: record[kind] for record in client.records() if record.get(kind) is not None}
+        assert got == pytest.approx(expected, rel=1e-5)
+    events = list(read_lines(client.run_dir.path / "events.jsonl"))
+    (taken,) = [event for event in events if event["event"] == "ControllerTakenOver"]
+    (repaired,) = [event for event in events if event["event"] == "StepRepaired"]
+    print(f"{victims}: taken over {taken['t'] - lost_at:.2f} s later, next commit {repaired['t'] - lost_at:.2f} s")
+    assert repaired["t"] - lost_at < 30.0
+    assert events[-1]["steps_lost"] == 0

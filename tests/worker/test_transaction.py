@@ -101,7 +101,7 @@ def test_orders_of_an_older_generation_have_no_effect():
         worker.feed(4, (batch_of(config, 0),))
         worker.grant(4, 10)
         assert len(worker.batches) == 0
-        assert worker.orders.next_assignment(5 - 1).generation == 5
+        assert worker.orders.next_order(5 - 1).generation == 5
         assert run.train(plan, generation=5, until=1)[0].generation == 5
 
 

@@ -1,0 +1,126 @@
+"""How a controller begins: with a launch of its own, or where the controller before it was lost.
+
+    Tenure.take          from here on an earlier controller can decide nothing any more
+    estate_of            what it had decided, from its journals: the state, the newest turns, what they add up to
+    Journal.begin        how this one begins, and after which decision of which controller
+
+A journal belongs to a launch: another launch in the same directory begins from a checkpoint, whatever lies there.
+"""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from raymega.config.schema import Config
+from raymega.control.events import ControllerTakenOver
+from raymega.control.loop import Turn
+from raymega.control.policy import Rules
+from raymega.control.states import Checkpoint, State, first_state
+from raymega.driver.journal import Inherited, Journal, JournalHead
+from raymega.driver.progress import Progress
+from raymega.driver.replay import chain, cuts_of, told
+from raymega.driver.snapshot import Snapshot, read_snapshot
+from raymega.driver.tenure import Tenure
+
+Chain = tuple[tuple[Path, JournalHead], ...]
+TURNS_KEPT = 1024  # far more than what a client has not read, or a sink not written, when a controller dies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estate:
+    """What a lost controller leaves.
+
+    Args:
+        state: after its last decision, whose commands may have been sent or not.
+        turns: the newest of them, oldest first.
+        t: when it was last known to decide.
+    """
+
+    state: State
+    turns: tuple[Turn, ...]
+    progress: Progress
+    inherited: Inherited
+    t: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """A controller that may decide from here on. `estate`: what it takes over; None: it begins the run."""
+
+    tenure: Tenure
+    journal: Journal
+    state: State
+    estate: Estate | None
+
+    @property
+    def seq(self) -> int:
+        """The number of the last turn before its first."""
+        return 0 if self.estate is None else self.estate.inherited.seq
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The newest turns before its first."""
+        return () if self.estate is None else self.estate.turns
+
+    @property
+    def events(self) -> tuple[ControllerTakenOver, ...]:
+        """What it is told before anything else."""
+        if self.estate is None:
+            return ()
+        return (ControllerTakenOver(epoch=self.tenure.epoch, silent_s=max(0.0, time.time() - self.estate.t)),)
+
+
+def begin(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str) -> Beginning:
+    """Begin a run at `checkpoint`."""
+    tenure = Tenure.take(folder)
+    head = JournalHead(epoch=tenure.epoch, t=time.time(), rules=rules, checkpoint=checkpoint, launch=launch)
+    state = first_state(epoch=tenure.epoch, checkpoint=checkpoint)
+    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=None)
+
+
+def take_over(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, config: Config) -> Beginning:
+    """Go on where the last controller of `launch` has stopped, or begin, if none of them came to begin.
+
+    Raises: StateError for a journal that is broken in the middle.
+    """
+    tenure = Tenure.take(folder)
+    estate = estate_of(folder, launch=launch, config=config)
+    head = JournalHead(
+        epoch=tenure.epoch, t=time.time(), rules=rules, checkpoint=checkpoint, launch=launch,
+        takes_over=None if estate is None else estate.inherited,
+    )  # fmt: skip
+    state = first_state(epoch=tenure.epoch, checkpoint=checkpoint) if estate is None else estate.state
+    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=estate)
+
+
+def estate_of(folder: Path, *, launch: str, config: Config) -> Estate | None:
+    """What the controllers of `launch` have left in the directory of journals; None: nothing."""
+    known = chain(folder, launch=launch)
+    if not known:
+        return None
+    known, start = _from_newest_snapshot(known)
+    turns: deque[Turn] = deque(maxlen=TURNS_KEPT)
+    first = known[0][1]
+    progress, t, seq = Progress.begin(first.t), first.t, 0
+    state: State = first_state(epoch=first.epoch, checkpoint=first.checkpoint)
+    if start is not None:
+        progress, t, seq, state = start.progress, start.t, start.seq, start.state
+    for head, turn in told(known, config=config, start=start):
+        t = max(t, head.t)
+        if turn is not None:
+            turns.append(turn)
+            progress, state, t, seq = progress.after(turn), turn.decision.state, turn.t, turn.seq
+    inherited = Inherited(epoch=known[-1][1].epoch, seq=seq)
+    return Estate(state=state, turns=tuple(turns), progress=progress, inherited=inherited, t=t)
+
+
+def _from_newest_snapshot(known: Chain) -> tuple[Chain, Snapshot | None]:
+    """The journals from that on which has the newest snapshot of a turn that counts."""
+    cuts = cuts_of(known)
+    for index in range(len(known) - 1, -1, -1):
+        file, head = known[index]
+        found = read_snapshot(file)
+        if found is not None and found.seq <= cuts.get(head.epoch, found.seq):
+            return known[index:], found
+    return known, None

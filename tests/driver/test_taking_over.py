@@ -1,0 +1,113 @@
+"""A controller takes over from one that was killed, or stopped and woken, over fake workers in real actors."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from raymega.control.events import ControllerTakenOver, StepCommitted
+from raymega.driver.controller import RemoteController, controller_name
+from raymega.driver.journal import read_head
+from raymega.driver.lock import read_owner
+from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.tenure import journals
+from tests.driver.conftest import actors_of
+from tests.driver.rig import Rig, Run, is_alive, wait_for
+
+pytestmark = pytest.mark.ray
+
+
+def lines(file) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def steps(rig: Rig) -> list[int]:
+    return [line["step"] for line in lines(rig.run_dir.metrics)] if rig.run_dir.metrics.exists() else []
+
+
+@pytest.fixture
+def first(rig: Rig) -> Iterator[list]:
+    """Starts a controller in an actor, which is not started again when it dies."""
+    made = []
+
+    def start(launch, *, max_restarts: int = 0):
+        actor = RemoteController.options(
+            name=controller_name(launch.name), namespace=NAMESPACE, lifetime="detached", max_restarts=max_restarts
+        ).remote(launch)
+        made.append(actor)
+        ray.get(actor.start.remote())
+        return read_owner(rig.run_dir.lock).pid
+
+    yield start
+    for actor in made:
+        ray.kill(actor, no_restart=True)
+
+
+def test_a_killed_controller_is_replaced_and_no_step_is_lost_or_done_twice(rig: Rig, first):
+    launch = rig.launch(dp=2, pp=2, steps=150, owner_lease_s=None, every_steps=40)
+    pid = first(launch)
+    wait_for(lambda: len(steps(rig)) >= 20)
+    workers = rig.living_workers()
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid))
+    run = Run.taking_over(launch)
+    assert run.end().exit_code == 0
+    assert steps(rig) == list(range(1, 151))
+    assert len(workers) == len(list(rig.run_dir.path.glob("pid-*"))) == 4, "no worker is replaced"
+    (taken,) = [line for line in lines(rig.run_dir.events) if line["event"] == "ControllerTakenOver"]
+    assert (taken["epoch"], taken["state"]) == (2, "Settling")
+    assert [turn.seq for turn in run.turns] == list(range(1, len(run.turns) + 1)), "a client misses no turn"
+    assert lines(rig.run_dir.events)[-1]["steps_lost"] == 0
+    published = [line["step"] for line in lines(rig.run_dir.events) if line["event"] == "CheckpointPublished"]
+    assert published == [40, 80, 120, 150]
+
+
+def test_a_controller_and_a_worker_that_are_killed_together(rig: Rig, first):
+    launch = rig.launch(dp=2, steps=60, owner_lease_s=None, every_steps=5)
+    pid = first(launch)
+    wait_for(lambda: len(steps(rig)) >= 20)
+    for process in (pid, rig.pid("w1")):
+        os.kill(process, signal.SIGKILL)
+    run = Run.taking_over(launch)
+    assert run.end().exit_code == 0
+    assert steps(rig) == list(range(1, 61))
+    assert any("gone when the controller was replaced" in line["reason"] for line in lines(rig.run_dir.events))
+
+
+def test_a_controller_that_was_stopped_replaced_and_woken_is_refused_and_ends_itself(rig: Rig, first):
+    launch = rig.launch(dp=2, steps=150, owner_lease_s=None)
+    pid = first(launch)
+    wait_for(lambda: len(steps(rig)) >= 20)
+    os.kill(pid, signal.SIGSTOP)
+    run = Run.taking_over(launch)
+    run.until(lambda turn: isinstance(turn.event, StepCommitted) and turn.event.generation > 2_000_000)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: not is_alive(pid), limit_s=10.0)
+    assert run.end().exit_code == 0
+    assert steps(rig) == list(range(1, 151))
+    assert read_head(journals(rig.run_dir.journal)[1]).takes_over.epoch == 1
+    assert len(list(rig.run_dir.path.glob("pid-*"))) == 2, "the woken one has ended no worker"
+
+
+def test_ray_starts_a_killed_controller_again_and_none_that_has_ended(rig: Rig, first):
+    launch = rig.launch(dp=2, steps=100, owner_lease_s=2.0)
+    pid = first(launch, max_restarts=5)
+    wait_for(lambda: len(steps(rig)) >= 10)
+    handle = ray.get_actor(controller_name(launch.name), NAMESPACE)
+    os.kill(pid, signal.SIGKILL)
+    killed_at, seq, ended = time.monotonic(), 0, None
+    while ended is None:
+        try:
+            news = ray.get(handle.news.remote(seq, 0.5))
+        except ray.exceptions.ActorUnavailableError:
+            continue
+        for turn in news.turns:
+            if isinstance(turn.event, ControllerTakenOver):
+                print("TAKEN OVER", time.monotonic() - killed_at, "silent", turn.event.silent_s)
+        seq, ended = news.turns[-1].seq if news.turns else seq, news.ended
+    assert (ended.exit_code, steps(rig)) == (0, list(range(1, 101)))
+    wait_for(lambda: actors_of(launch.name) == [], limit_s=10.0)  # its owner has gone with the end
