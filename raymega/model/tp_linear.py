@@ -15,10 +15,10 @@ Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from raymega.model.products import backward_product, linear
 from raymega.model.tp_team import Team
 
 NOTHING = slice(0, 0)
@@ -40,7 +40,7 @@ def row_linear(x: Tensor, *, weight: Tensor, bias: Tensor | None, team: Team) ->
 
 def input_grad(dy: Tensor, *, weight: Tensor) -> Tensor:
     """dX = dY W, this shard's part of it."""
-    return dy @ weight
+    return backward_product(dy, weight)
 
 
 def add_weight_grad(weight: Tensor, *, dy: Tensor, x: Tensor) -> None:
@@ -67,7 +67,7 @@ class _ColumnLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team, still: slice) -> Tensor:
         ctx.save_for_backward(x)  # under sequence parallelism the shard's part only: it is gathered again
         ctx.weight, ctx.bias, ctx.team, ctx.still = weight, bias, team, still
-        return F.linear(team.spread(x), weight, bias)
+        return linear(team.spread(x), weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -84,7 +84,7 @@ class _RowLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, team: Team) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.team = weight, bias, team
-        y = team.collect(F.linear(x, weight))
+        y = team.collect(linear(x, weight))
         return y if bias is None else y.add_(bias)
 
     @staticmethod

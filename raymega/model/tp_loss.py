@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raymega.layout.shard_box import Box
+from raymega.model.products import linear
 from raymega.model.tp_embedding import local_rows
 from raymega.model.tp_linear import add_weight_grad, input_grad
 from raymega.model.tp_team import Team
@@ -78,19 +79,19 @@ def _exponentials(
     step = max(1, CHUNK_ELEMENTS // weight.shape[0])
     for start in range(0, h.shape[0], step):
         part = slice(start, start + step)
-        logits = torch.mm(h[part], weight.t(), out=exps[part])
+        logits = linear(h[part], weight)
         logits[:, vocab:] = -torch.inf
         at_target[part] = logits.gather(1, rows[part, None])[:, 0].masked_fill_(~held[part], 0.0)
         # A shard without a row of the vocabulary has -inf everywhere; a finite top keeps its exponentials 0.
         torch.amax(logits, dim=1, out=top[part]).clamp_(min=torch.finfo(top.dtype).min)
-        torch.sum(logits.sub_(top[part, None]).exp_(), dim=1, out=total[part])
+        torch.sum(torch.exp(logits.sub_(top[part, None]), out=exps[part]), dim=1, out=total[part])
     return exps, top, total, at_target
 
 
 def gathered_logits(hidden: Tensor, *, weight: Tensor, box: Box, vocab_size: int, team: Team) -> Tensor:
     """All logits [B, T, V] on every shard: for sampling and export checks, never for training."""
     with torch.no_grad():
-        local = team.spread(hidden) @ weight.t()  # [B, T, rows of W]
+        local = linear(team.spread(hidden), weight)  # [B, T, rows of W]
         stacked = team.gather_stacked(local)  # [tp, B, T, rows of W]
     part = -(-vocab_size // team.size)
     return torch.cat([logits[..., :part] for logits in stacked], dim=-1)[..., :vocab_size]
