@@ -2,12 +2,14 @@
 
 every worker has one seat, every device one worker        every worker of the plan has a seat
 checkpoint <= committed <= furthest <= steps              committed <= granted <= steps
+nobody has leave beyond a boundary                        who has a part in a transition has a seat
 exit code 0 only if the steps asked for are committed and saved, or the user stopped and all is saved (law 10)
 """
 
 from raymega.control.policy import Rules
 from raymega.control.states import (
     Finished,
+    Moving,
     Restoring,
     Saving,
     Settling,
@@ -57,6 +59,14 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
         case Saving():
             asked = rules.steps if state.stop is None else state.training.granted
             return {"all steps that were left to do are committed": story.committed == asked}
+        case Moving():
+            return {
+                "there are steps left": story.committed < rules.steps,
+                "everyone stands at the boundary": story.committed == state.move.step,
+                "all who have a part have a seat": set(state.move.members) <= {seat.worker for seat in state.seats},
+                "everyone who has a part is up": all(map(story.outlook.is_born, state.move.members)),
+                "who has told has a part": {part.worker for part in state.move.parts} <= set(state.move.members),
+            }
         case Starting() | Restoring():
             return {"there are steps left": story.committed < rules.steps}
         case Settling():
@@ -69,10 +79,12 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
 
 
 def _of_training(training: Training, rules: Rules) -> dict[str, bool]:
-    steps = [save.step for save in training.saves]
+    steps, change = [save.step for save in training.saves], training.change
+    boundary = None if change is None else change.boundary
     return {
         "committed <= granted <= steps": training.story.committed <= training.granted <= rules.steps,
         "there are steps left": training.story.committed < rules.steps,
         "a step is saved once": len(set(steps)) == len(steps),
         "saves are of granted steps": all(step <= training.granted for step in steps),
+        "nobody has leave beyond a boundary": boundary is None or training.granted <= boundary < rules.steps,
     }

@@ -133,7 +133,7 @@ def _plans(training: Training, seen: Around, moves: Moves) -> list[tuple[Rung, P
 def _kept(training: Training, seen: Around) -> Plan | str:
     wish = training.story.outlook.wish
     if wish.pending:
-        return f"{wish} was asked for"
+        return f"asked for: {wish}"
     return without_teams(training.plan, seen.leaving) or "a stage has all its teams on nodes that are to go"
 
 
@@ -141,7 +141,7 @@ def _spared(training: Training, seen: Around) -> Plan | str:
     """Lost places and those to be left, filled one by one: where none is warm, with those that are not."""
     plan, outlook = training.plan, training.story.outlook
     if outlook.wish.pending:
-        return f"{outlook.wish} was asked for"
+        return f"asked for: {outlook.wish}"
     places = sorted((*plan.lost, *seen.leaving), key=lambda place: (_living_at(plan, seen, place[1]), place))
     if outlook.wish.devices is not None:
         staying_on = len(plan.teams) - len(seen.leaving)
@@ -161,7 +161,7 @@ def _spared(training: Training, seen: Around) -> Plan | str:
 def _uneven(training: Training, seen: Around) -> Plan | str:
     plan, outlook = training.plan, training.story.outlook
     if outlook.wish.pending and outlook.wish.mesh is not None:
-        return f"{outlook.wish} was asked for"
+        return f"asked for: {outlook.wish}"
     kept = [place for place in plan.teams if place not in seen.leaving]
     warm = [seat for seat in seen.own if seat.worker not in plan.living and outlook.is_born(seat.worker)]
     more = teams_of(warm, tp=plan.mesh.tp)
@@ -247,8 +247,10 @@ def _cause(training: Training, seen: Around) -> str:
     if seen.leaving:
         return "; ".join(f"{drain.node} is to go: {drain.cause}" for drain in outlook.draining)
     if outlook.wish.pending:
-        return f"{outlook.wish} was asked for"
-    return f"{len(plan.lost)} of its teams are lost" if plan.lost else "there are devices to grow onto"
+        return f"as asked for, {outlook.wish}"
+    if not plan.lost:
+        return "there are devices to grow onto"
+    return f"{len(plan.lost)} of its teams {'is' if len(plan.lost) == 1 else 'are'} lost"
 
 
 def teams_of(seats: Iterable[Seat], *, tp: int) -> list[Team]:

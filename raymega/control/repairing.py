@@ -38,8 +38,9 @@ class Mend:
     @property
     def reason(self) -> str:
         if self.begins_anew:
-            lost = f", without {len(self.found.plan.lost)} teams" if self.found.plan.lost else ""
-            return f"the transition is rolled back: the state of step {self.ruling.version.step} is as it was{lost}"
+            back = f"the transition is rolled back: the state of step {self.ruling.version.step} is as it was"
+            gone = ", ".join(f"{replica}.{stage}" for replica, stage in sorted(self.found.plan.lost))
+            return f"{back}, without {gone}" if gone else back
         return f"{self.ruling.reason}; {self.found.repair.reason}"
 
     @property

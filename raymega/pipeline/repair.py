@@ -240,7 +240,8 @@ def _reason(
     if anew:
         parts.append(f"{_names(anew)} starts the step anew")
     if num_resends:
-        parts.append(f"{_count(num_resends, 'message')} are sent again from logs")
+        verb = "is" if num_resends == 1 else "are"
+        parts.append(f"{_count(num_resends, 'message')} {verb} sent again from logs")
     return "; ".join(parts)
 
 

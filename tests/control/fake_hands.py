@@ -34,18 +34,22 @@ from raymega.control.events import (
     GenerationLeft,
     NodesChanged,
     ShardsSaved,
+    StateMoved,
     StepCommitted,
+    WorkerBorn,
     WorkerLost,
     WorkersReady,
 )
 from raymega.control.policy import Rules
 from raymega.control.states import NodeDevices, Seat, State, plan_of, seats_of
-from raymega.errors import PlanError
-from raymega.mesh import Mesh
+from raymega.layout.certificate import StatePart
 from raymega.metrics import StepRecord
 from raymega.pipeline.missing import TeamReport
-from raymega.plan.plan import Plan, straight_routes
+from raymega.plan.plan import Plan
 from raymega.plan.repairs import stages_of
+from tests.control.fake_plans import FakeMoves, plan_for
+
+__all__ = ["FakeHands", "brain", "moving_brain", "nodes", "plan_for"]
 
 LIMIT_T = 20_000.0
 RULES = Rules(
@@ -54,27 +58,13 @@ RULES = Rules(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    plan: Plan
-    reason: str
-
-
-def plan_for(seats: tuple[Seat, ...]) -> Choice:
-    """As many replicas of a two-stage pipeline as fit, two at most; one worker alone where only one is left."""
-    if not seats:
-        raise PlanError("no device is left")
-    mesh = Mesh(dp=min(2, len(seats) // 2), pp=2, tp=1) if len(seats) > 1 else Mesh(dp=1, pp=1, tp=1)
-    layers = ((0, 2), (2, 4)) if mesh.pp == 2 else ((0, 4),)
-    workers = tuple(seat.worker for seat in seats[: mesh.size])
-    routes = straight_routes(num_microbatches=4, mesh=mesh)
-    return Choice(
-        plan=Plan(mesh=mesh, workers=workers, layers=layers, routes=routes, microbatch_size=2), reason=f"{mesh}"
-    )
-
-
 def brain(**changes: int | float) -> Brain:
     return Brain(rules=replace(RULES, **changes), plan_for=plan_for)
+
+
+def moving_brain(**changes: int | float) -> Brain:
+    """One whose plans follow each other on the live run."""
+    return replace(brain(**changes), moves=FakeMoves())
 
 
 def nodes(*devices: int) -> tuple[NodeDevices, ...]:
@@ -93,6 +83,10 @@ class FakeHands:
         tell_at: what is told right with a step's commit.
         work: workers say what they have done, so that a broken step can be repaired.
         ahead: steps at whose death the others have decided already, but for the first and who dies.
+        kill_in_move: (number of the transition, member) that dies in it.
+        spoil_move: numbers of transitions in which one member ends with another state.
+        unborn: workers that never come to life.
+        move_s: what a member takes to send and receive.
         jitter: seeds by how much what different workers say overtakes each other; 0: not at all.
     """
 
@@ -111,6 +105,10 @@ class FakeHands:
     save_fails: bool = False
     work: bool = False
     ahead: set[int] = field(default_factory=set)
+    kill_in_move: dict[int, int] = field(default_factory=dict)
+    spoil_move: set[int] = field(default_factory=set)
+    unborn: set[str] = field(default_factory=set)
+    move_s: float = 0.2
     jitter: int = 0
 
     clock: float = 1000.0
@@ -126,6 +124,9 @@ class FakeHands:
     held: dict[str, Version] = field(default_factory=dict)
     decided: Decided | None = None
     left: set[str] = field(default_factory=set)
+    born: set[str] = field(default_factory=set)
+    move: AssignPlan | None = None
+    num_moves: int = 0
     metrics: list[StepRecord] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     finish: Finish | None = None
@@ -182,6 +183,7 @@ class FakeHands:
                     assert seat.worker not in self.started, "a worker's id is never used again"
                     self.started.append(seat.worker)
                     self.seats[seat.worker] = seat
+                    self._later(self.start_s + self._jitter(), partial(self._bear, seat.worker))
             case StopWorkers():
                 for worker in command.workers:
                     self.seats.pop(worker, None)
@@ -190,6 +192,7 @@ class FakeHands:
             case AbortGeneration(generation=generation) if generation == self.generation:
                 self._leave("told to")
             case Grant(generation=generation) if generation == self.generation:
+                self._end_move()
                 self.until, self.save_at = max(self.until, command.until), self.save_at | set(command.save_at)
                 self._go_on()
             case Evaluate():
@@ -207,6 +210,10 @@ class FakeHands:
 
     def _assign(self, command: AssignPlan) -> None:
         assert command.generation > self.generation
+        if command.move is not None:
+            return self._move(command)
+        self.move = None
+        self.born |= set(command.plan.living)
         fresh = any(worker not in self.left for worker in command.plan.living)
         self._hold(command)
         self.generation, self.plan, self.running = command.generation, command.plan, True
@@ -214,6 +221,47 @@ class FakeHands:
         self.save_at, self.left = set(), set()
         ready = WorkersReady(generation=self.generation)
         self._later(self.start_s if fresh else 0.1, self._in_generation(lambda: ready))
+        return None
+
+    def _bear(self, worker: str) -> Event | None:
+        if worker not in self.seats or worker in self.unborn:
+            if worker in self.seats:
+                self.kill(worker, breaks=worker in self._members())
+            return None
+        self.born.add(worker)
+        return WorkerBorn(worker=worker)
+
+    def _move(self, command: AssignPlan) -> None:
+        """Everyone tells of its part; the old state stays until leave is given."""
+        assert command.move is not None
+        assert command.step == self.step == self.until, "all stand at the boundary"
+        assert set(command.move.senders) == set(self.plan.living if self.plan else ()) & set(self.seats)
+        self.generation, self.plan, self.running, self.move = command.generation, command.plan, False, command
+        self.save_at, self.left, self.num_moves = set(), set(), self.num_moves + 1
+        members = self._members()
+        assert set(members) <= self.born, "nobody is waited for"
+        for index, worker in enumerate(members):
+            bad = self.num_moves in self.spoil_move and index == 0
+            part = StatePart(
+                worker=worker, step=self.step - bad, skipped=0, position=0, lr=0.0, updates=0, before=(), after=()
+            )
+            moved = StateMoved(worker=worker, generation=self.generation, part=part, bytes_received=5_000_000)
+            self._later(self.move_s + self._jitter(), self._in_generation(lambda moved=moved: moved))
+        if self.num_moves in self.kill_in_move:
+            victim = members[self.kill_in_move[self.num_moves] % len(members)]
+            self._later(self.move_s / 2, self._in_generation(partial(self.kill, victim)))
+
+    def _end_move(self) -> None:
+        """The first leave: the new state counts."""
+        if self.move is not None and self.plan is not None:
+            version = Version(step=self.step, generation=0)
+            self.held |= dict.fromkeys(self.plan.living, version)
+            self.decided, self.move, self.running = None, None, True
+
+    def _members(self) -> tuple[str, ...]:
+        if self.move is not None and self.move.move is not None:
+            return self.move.move.members(self.move.plan)
+        return self.plan.living if self.plan is not None else ()
 
     def _hold(self, command: AssignPlan) -> None:
         """The state that the workers have: their own, one decision on, or loaded."""
@@ -287,22 +335,27 @@ class FakeHands:
         if self.seats:
             self.kill(sorted(self.seats)[number % len(self.seats)])
 
-    def kill(self, worker: str) -> None:
+    def kill(self, worker: str, *, breaks: bool = True) -> None:
         """The process of `worker` is gone; its peers notice by their broken connections."""
         seat = self.seats.pop(worker)
         self.tell(self.detect_s + self._jitter(), WorkerLost(worker=worker, node=seat.node, cause="SIGKILL"))
-        self._leave("connection closed by peer")
+        if breaks:
+            self._leave("connection closed by peer")
 
     def _leave(self, reason: str) -> None:
         self.running, generation, step = False, self.generation, self.step
         self._breaks += 1
-        for worker in self.plan.living if self.plan is not None else ():
+        for worker in self._members():
             if worker in self.seats and worker not in self.left:
                 self.left.add(worker)
                 event = self._left(worker, generation=generation, reason=reason, step=step)
                 self._later(0.03 + self._jitter(), lambda event=event: event if event.worker in self.seats else None)
 
     def _left(self, worker: str, *, generation: int, reason: str, step: int) -> GenerationLeft:
+        if self.move is not None:
+            sends = self.move.move is not None and worker in self.move.move.senders
+            committed = self.held[worker].step if sends else -1
+            return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=committed)
         if not self.work:
             return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
         assert self.plan is not None

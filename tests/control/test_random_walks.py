@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymega.control.commands import AssignPlan, Finish, Grant
-from raymega.control.events import NodesChanged, StopAsked
+from raymega.control.commands import Answer, AssignPlan, Finish, Grant
+from raymega.control.events import DrainAsked, NodesChanged, ResizeAsked, StopAsked
 from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
 from raymega.control.states import Failed, Finished, first_state
-from tests.control.fake_hands import FakeHands, brain, nodes
+from raymega.mesh import Mesh
+from tests.control.fake_hands import FakeHands, brain, moving_brain, nodes
 
 STEPS = st.integers(1, 20)
 STOPS = st.builds(
@@ -19,7 +20,19 @@ STOPS = st.builds(
     grace_s=st.sampled_from([None, 0.0, 0.2, 5.0]),
 )
 CLUSTERS = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(lambda devices: NodesChanged(nodes=nodes(*devices)))
+MESHES = st.builds(Mesh, dp=st.integers(1, 3), pp=st.sampled_from([1, 2]), tp=st.just(1))
+RESIZES = st.builds(ResizeAsked, request=st.integers(1, 9), devices=st.integers(1, 6)) | st.builds(
+    ResizeAsked, request=st.integers(1, 9), mesh=MESHES
+)
+DRAINS = st.builds(
+    DrainAsked,
+    request=st.none() | st.integers(1, 9),
+    node=st.sampled_from(["n0", "n1", "n2", "n9"]),
+    by_t=st.floats(1000.0, 1030.0),
+    cause=st.just("a notice"),
+)
 HAPPENINGS = st.lists(st.tuples(st.floats(0.0, 12.0), STOPS | CLUSTERS), max_size=4)
+CHANGES = st.lists(st.tuples(st.floats(0.0, 12.0), STOPS | CLUSTERS | RESIZES | DRAINS), max_size=6)
 WORLDS = st.fixed_dictionaries(
     {
         "kill_at": st.dictionaries(STEPS, st.integers(0, 3), max_size=1),
@@ -34,6 +47,15 @@ WORLDS = st.fixed_dictionaries(
         "save_s": st.sampled_from([0.05, 0.4, 100.0]),
         "step_s": st.sampled_from([0.01, 0.1, 3.0]),
         "jitter": st.integers(0, 1000),
+    }
+)
+MOVES = st.fixed_dictionaries(
+    {
+        "kill_in_move": st.dictionaries(st.integers(1, 3), st.integers(0, 5), max_size=2),
+        "spoil_move": st.sets(st.integers(1, 3), max_size=2),
+        "unborn": st.sets(st.sampled_from(["w4", "w5", "w6"]), max_size=2),
+        "move_s": st.sampled_from([0.05, 1.0, 100.0]),
+        "start_s": st.sampled_from([0.3, 2.0]),
     }
 )
 
@@ -81,3 +103,19 @@ def test_a_run_keeps_the_invariants_and_ends_once(world, happenings, eval_every,
     if last.exit_code == 0:
         asked = mind.rules.steps if hands.finish.resume_step is None else hands.finish.resume_step
         assert last.story.committed == asked == last.story.safe_step
+
+
+@settings(max_examples=40, deadline=None)
+@given(world=WORLDS, moves=MOVES, happenings=CHANGES, standbys=st.integers(0, 2), eval_every=st.sampled_from([0, 3]))
+def test_a_run_whose_plan_changes_keeps_them_too(world, moves, happenings, standbys, eval_every):
+    hands = FakeHands(nodes=nodes(2, 2, 2), **{**world, **moves})
+    for after_s, event in happenings:
+        hands.tell(after_s, event)
+    mind = moving_brain(eval_every=eval_every, standbys=standbys, steady_s=1.0)
+    witness = Witness(brain=mind)
+    last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
+    assert (hands.finish.exit_code, hands.seats) == (last.exit_code, {}), "nothing is left behind"
+    assert [record.step for record in hands.metrics] == list(range(1, last.story.committed + 1))
+    asked = [turn.event for turn in witness.turns if getattr(turn.event, "request", None) is not None]
+    answers = [c for turn in witness.turns for c in turn.decision.commands if isinstance(c, Answer)]
+    assert [answer.request for answer in answers] == [event.request for event in asked], "each is answered once"
