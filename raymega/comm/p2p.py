@@ -23,7 +23,7 @@ from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, w
 from raymega.comm.group import Group, Work
 from raymega.errors import GroupBroken, RaymegaBug
 
-SENDS_AHEAD = 8  # without a log: far above what is under way at a time, far below the messages of a step
+SENDS_AHEAD = 4  # without a log: about what is under way at a time, far below the messages of a step
 
 
 class Outbox:
