@@ -12,19 +12,24 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from raymega.errors import ConfigError
 
 EOD_TOKEN = "<|endofdocument|>"
-SMALLEST_VOCAB = 257
+SMALLEST_VOCAB, LARGEST_VOCAB = 257, 2**20
 
 
 def train_bpe(texts: Iterable[str], *, vocab_size: int) -> str:
     """The tokenizer.json of a BPE with at most `vocab_size` ids, special token and bytes included.
 
     Raises:
-        ConfigError: `vocab_size` does not hold the bytes and the end of a document.
+        ConfigError: `vocab_size` does not hold the bytes and the end of a document, or is beyond reason.
     """
     if vocab_size < SMALLEST_VOCAB:
         raise ConfigError(
             f"a BPE of {vocab_size} ids cannot hold 256 bytes and the end of a document. "
             f"Ask for {SMALLEST_VOCAB} or more.",
+            vocab_size=vocab_size,
+        )
+    if vocab_size > LARGEST_VOCAB:  # room for all ids is taken at once, and a process without memory is aborted
+        raise ConfigError(
+            f"a BPE of {vocab_size} ids is beyond any that is trained. Ask for {LARGEST_VOCAB} or less.",
             vocab_size=vocab_size,
         )
     core = Tokenizer(models.BPE())

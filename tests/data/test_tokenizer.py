@@ -84,6 +84,8 @@ def test_the_built_in_bpe_is_what_training_on_the_corpus_gives() -> None:
 def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
     with pytest.raises(ConfigError, match="Ask for 257 or more"):
         train_bpe(["a"], vocab_size=200)
+    with pytest.raises(ConfigError, match=r"a BPE of 99999999999 ids is beyond any that is trained\. Ask for 1048576"):
+        train_bpe(["a"], vocab_size=99_999_999_999)
 
 
 def test_a_fingerprint_tells_what_the_file_says_not_how_it_is_laid_out(tmp_path: Path) -> None:
