@@ -9,6 +9,7 @@ plan dp=2 tp=1 pp=2, 4 workers, schedule 1f1b, 4 micro-batches of 4 samples
 from collections.abc import Iterator
 from math import log
 from pathlib import Path
+from shlex import quote
 
 from raymega.control.goodput import CATEGORIES
 from raymega.control.loop import Turn
@@ -101,7 +102,7 @@ def _losses(progress: Progress, facts: Facts) -> Iterator[str]:
 
 
 def _way_on(progress: Progress, facts: Facts) -> str:
-    config = f"{facts.run_dir}/config.yaml"
+    config = quote(f"{facts.run_dir}/config.yaml")
     assert progress.finish is not None, "only a run that ended can go on"
     if progress.finish.resume_step is None:
         more = 2 * facts.config.training.steps

@@ -1,6 +1,7 @@
 import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console as RichConsole
@@ -48,6 +49,15 @@ def test_a_quiet_run_is_a_plan_a_line_a_step_and_a_summary():
     assert "  loss           6.9000 at step 1 -> 5.0000 at step 20" in text
     assert "  to compare     ln(vocab) 7.6009, unigram entropy 5.9432" in text
     assert text[-1] == "  to train on    raymega train /runs/quick-otter/config.yaml --set training.steps=40"
+
+
+def test_what_is_to_be_typed_next_can_be_typed_where_a_path_has_spaces():
+    out = io.StringIO()
+    console = LineConsole(replace(facts(), run_dir="/my runs/a"), t=1000.0, out=out)
+    for turn in turns_of():
+        console.saw(turn)
+    console.close()
+    assert out.getvalue().endswith("raymega train '/my runs/a/config.yaml' --set training.steps=40\n")
 
 
 def test_a_line_every_ten_steps_and_for_the_first_and_the_last():
