@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from raymega.control.broken import Leaver
+from raymega.control.changing import Change, MoveUnderway
 from raymega.control.commands import (
     AbortGeneration,
     Command,
@@ -28,10 +29,12 @@ from raymega.control.events import (
     WorkerLost,
     WorkersReady,
 )
+from raymega.control.ladder import Rung
 from raymega.control.states import (
     Checkpoint,
     Failed,
     Finished,
+    Moving,
     Restoring,
     SavesUnderway,
     Saving,
@@ -49,6 +52,7 @@ from raymega.layout.certificate import Fingerprint, StatePart
 from raymega.layout.shard_box import Box
 from raymega.mesh import Mesh
 from raymega.plan.plan import Plan
+from raymega.plan.transition import Transition
 from tests.control.fake_hands import nodes, plan_for
 
 G = 1_000_002
@@ -66,6 +70,18 @@ def leavers(*workers: str, committed: int = 9) -> tuple[Leaver, ...]:
     return tuple(Leaver(worker=worker, committed=committed) for worker in workers)
 
 
+SMALLER = plan_for(SEATS[:2]).plan
+MOVING = Moving(
+    story=STORY, seats=SEATS, plan=SMALLER,
+    move=MoveUnderway(
+        change=Change(
+            rung=Rung.FULL_RESHARD, cause="asked for: 2 devices", plan=SMALLER, predicted_s=0.5, predicted_step_s=2.0,
+            since=98.0, boundary=9,
+        ),
+        transition=Transition(old=PLAN, senders=PLAN.living, node_of={seat.worker: seat.node for seat in SEATS}),
+        step=9, since=99.0,
+    ),
+)  # fmt: skip
 DONE = replace(STORY, committed=20, furthest=20)
 LAST = SavesUnderway(step=20, since=99.0, tokens_total=7200, saved=frozenset({"w0", "w1", "w2"}))
 IN: dict[str, State] = {
@@ -73,6 +89,7 @@ IN: dict[str, State] = {
     "starting": Starting(story=STORY, seats=SEATS, plan=PLAN, since=99.0, fresh=frozenset({"w3"})),
     "restoring": Restoring(story=STORY, seats=SEATS, plan=PLAN, since=99.0, fresh=frozenset({"w3"})),
     "training": TRAINING,
+    "moving": MOVING,
     "settling": Settling(
         story=STORY, seats=SEATS, plan=PLAN, held=True, lost=(("w3", "SIGKILL"),),
         left=leavers("w0", "w1"),

@@ -23,6 +23,7 @@ from raymega.control.states import (
     STATES,
     Failed,
     Finished,
+    Moving,
     Restoring,
     Saving,
     Settling,
@@ -151,6 +152,21 @@ ROWS: list[tuple[str, Event, type[State], tuple[type[Command], ...], str]] = [
     ("starting", RESIZE, Starting, (Answer,), "refused: the state of this run cannot be moved"),
     ("stopping", DRAIN, Stopping, (Answer,), "refused: the run is about to end"),
     ("settling", MOVED, Settling, NONE, ""),
+    ("moving", MOVED, Moving, NONE, ""),
+    ("moving", READY, Moving, NONE, ""),
+    ("moving", TICK, Moving, NONE, ""),
+    ("moving", NODES, Moving, NONE, ""),
+    ("moving", WorkerBorn(worker="w4"), Moving, NONE, ""),
+    ("moving", lost("w9"), Moving, NONE, ""),
+    ("moving", lost("w1"), Settling, (AbortGeneration,), "the step ends for everyone"),
+    ("moving", lost("w3"), Settling, (AbortGeneration,), "the step ends for everyone"),
+    ("moving", left("w0"), Settling, (AbortGeneration,), "reset by peer"),
+    ("moving", ERROR, Settling, (AbortGeneration,), "w0 failed: ValueError: x; the step ends for everyone"),
+    ("moving", replace(ERROR, worker="controller"), Failed, END, "controller failed"),
+    ("moving", NEWER, Moving, NONE, "step 9 is complete"),
+    ("moving", NOT_PUBLISHED, Moving, NONE, ""),
+    ("moving", USER, Moving, NONE, "the next step is the last, and saved"),
+    ("moving", replace(CTRL_C, grace_s=0.0), Finished, END, "step 5 is the newest saved"),
 ]  # fmt: skip
 
 
@@ -190,7 +206,9 @@ def test_nothing_happens_to_a_run_that_is_over(state, event):
         decide(brain(), IN[state], event, 100.0)
 
 
-@pytest.mark.parametrize("state", ["waiting", "starting", "restoring", "training", "settling", "stopping", "saving"])
+@pytest.mark.parametrize(
+    "state", ["waiting", "starting", "restoring", "training", "moving", "settling", "stopping", "saving"]
+)
 @pytest.mark.parametrize("event", [event for event in EXAMPLES.values() if "generation" in type(event).__slots__])
 def test_an_older_generation_has_no_effect(state, event):
     if isinstance(event, WorkerFailed):
