@@ -20,10 +20,14 @@ OVER = "the run is over"
 
 
 class Desk:
-    """Gives each wish its number, and each asker the answer; from any thread."""
+    """Gives each wish its number, and each asker the answer; from any thread.
 
-    def __init__(self, tell: Callable[[Wish], None]) -> None:
-        self._tell, self._numbers = tell, count(1)
+    Args:
+        first: number of the first wish; no other controller of the run has given it.
+    """
+
+    def __init__(self, tell: Callable[[Wish], None], *, first: int = 1) -> None:
+        self._tell, self._numbers = tell, count(first)
         self._waiting: dict[int, Future[Answer]] = {}
         self._lock, self._is_closed = threading.Lock(), False
 

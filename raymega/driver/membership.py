@@ -16,7 +16,7 @@ from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Evaluate, Grant
-from raymega.control.states import Checkpoint, State, plan_of
+from raymega.control.states import Checkpoint, State, members_of, plan_of
 from raymega.driver.feeder import Feeder, Sources
 from raymega.driver.publishing import SKIPPED
 from raymega.driver.rendezvous import Rendezvous
@@ -85,7 +85,7 @@ class Membership:
             self._current = _Generation(
                 number=story.generation,
                 plan=plan,
-                members=plan.living,
+                members=members_of(state),
                 skipped_before=_skipped_in(story.checkpoint),
                 skipped=list(skipped),
                 committed=story.committed,

@@ -29,7 +29,7 @@ from raymega.control.events import (
     WorkerLost,
     WorkersReady,
 )
-from raymega.control.states import State, seats_of
+from raymega.control.states import GENERATIONS, State, seats_of
 from raymega.driver.asking import Desk
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
@@ -81,7 +81,7 @@ class RayRuntime:
         for event in events:
             self.tell(event)
         self._newest_t = 0.0
-        self.desk = Desk(self.tell)
+        self.desk = Desk(self.tell, first=tenure.epoch * GENERATIONS)
         self._chaos = ChaosHands(self.tell)
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
@@ -232,7 +232,8 @@ class RayRuntime:
                     self.tell(WorkersReady(generation=report.generation))
                 return
             case ChaosAsked():
-                self._chaos.take(report, node=self._workers.node_of(worker))
+                if report.generation >= self._tenure.epoch * GENERATIONS:  # else one before this has carried it out
+                    self._chaos.take(report, node=self._workers.node_of(worker))
                 return
             case StepTrace():
                 plan = self._membership.plan_of(report.generation)
@@ -258,7 +259,5 @@ class RayRuntime:
 
     def _broke(self, worker: WorkerId, error: BaseException) -> None:
         if isinstance(error, Superseded):
-            self._refused = True
-            self.tell(Tick())
-            return
-        self.tell(failed(worker, error, generation=self._membership.generation))
+            self._refused = True  # which the loop finds out with the next event
+        self.tell(Tick() if self._refused else failed(worker, error, generation=self._membership.generation))

@@ -5,11 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import ray
 
 from raymega.control.events import ControllerTakenOver, StepCommitted
+from raymega.control.loop import Turn
 from raymega.driver.controller import RemoteController, controller_name
 from raymega.driver.journal import read_head
 from raymega.driver.lock import read_owner
@@ -94,20 +96,21 @@ def test_a_controller_that_was_stopped_replaced_and_woken_is_refused_and_ends_it
 
 
 def test_ray_starts_a_killed_controller_again_and_none_that_has_ended(rig: Rig, first):
-    launch = rig.launch(dp=2, steps=100, owner_lease_s=2.0)
-    pid = first(launch, max_restarts=5)
-    wait_for(lambda: len(steps(rig)) >= 10)
+    launch = rig.launch(dp=2, steps=100, owner_lease_s=10.0)
+    pid, killed_at = first(launch, max_restarts=5), 0.0
     handle = ray.get_actor(controller_name(launch.name), NAMESPACE)
-    os.kill(pid, signal.SIGKILL)
-    killed_at, seq, ended = time.monotonic(), 0, None
+    seen: list[Turn] = []
+    ended = None
     while ended is None:
-        try:
-            news = ray.get(handle.news.remote(seq, 0.5))
-        except ray.exceptions.ActorUnavailableError:
-            continue
-        for turn in news.turns:
-            if isinstance(turn.event, ControllerTakenOver):
-                print("TAKEN OVER", time.monotonic() - killed_at, "silent", turn.event.silent_s)
-        seq, ended = news.turns[-1].seq if news.turns else seq, news.ended
+        with suppress(ray.exceptions.ActorUnavailableError):  # another one takes its place
+            news = ray.get(handle.news.remote(seen[-1].seq if seen else 0, 0.5))
+            ended, seen = news.ended, [*seen, *news.turns]
+        if not killed_at and len(steps(rig)) >= 10:
+            os.kill(pid, signal.SIGKILL)
+            killed_at = time.time()
     assert (ended.exit_code, steps(rig)) == (0, list(range(1, 101)))
-    wait_for(lambda: actors_of(launch.name) == [], limit_s=10.0)  # its owner has gone with the end
+    assert [turn.seq for turn in seen] == list(range(1, len(seen) + 1)), "its owner misses no turn"
+    (taken,) = [turn for turn in seen if isinstance(turn.event, ControllerTakenOver)]
+    committed = next(turn.t for turn in seen if turn.seq > taken.seq and isinstance(turn.event, StepCommitted))
+    print(f"taken over {taken.t - killed_at:.2f} s after the kill, next commit after {committed - killed_at:.2f} s")
+    wait_for(lambda: actors_of(launch.name) == [], limit_s=30.0)  # its owner has gone with the end
