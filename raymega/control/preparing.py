@@ -17,6 +17,7 @@ from raymega.control.decision import Brain, Decision
 from raymega.control.granting import grant_on
 from raymega.control.proposing import around, propose, transition_of
 from raymega.control.seating import number_of
+from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
 
 AGAIN_S = 30.0  # a guess: how long an answer of the ladder holds while nothing has changed
@@ -111,7 +112,9 @@ def _staffed(brain: Brain, training: Training, now: float) -> Looked:
     fresh = tuple(seat for seat in seen.free if change is not None and seat.worker in change.plan.living)
     spares = sum(seat.worker not in busy for seat in seen.own)
     wanted = max(0, brain.rules.standbys - spares)
-    fresh += tuple(seat for seat in seen.free if seat not in fresh)[:wanted]
+    rest = [seat for seat in seen.free if seat not in fresh]
+    staffed = [seat.node for seat in training.seats if seat.worker in busy]
+    fresh += standby_seats(rest, wanted=wanted, tp=training.plan.mesh.tp, busy_nodes=staffed)
     if not fresh:
         return Looked(training=training)
     story = training.story
