@@ -41,7 +41,7 @@ from raymega.control.events import (
     WorkersReady,
 )
 from raymega.control.policy import Rules
-from raymega.control.states import NodeDevices, Seat, State, plan_of, seats_of
+from raymega.control.states import Moving, NodeDevices, Seat, State, plan_of, seats_of
 from raymega.layout.certificate import StatePart
 from raymega.metrics import StepRecord
 from raymega.pipeline.missing import TeamReport
@@ -156,6 +156,12 @@ class FakeHands:
         plan = plan_of(state)
         if plan is not None and state.story.generation > self.generation:
             self.generation, self.plan, self.left, self.running = state.story.generation, plan, set(), False
+            self.move = None
+            if isinstance(state, Moving):
+                move = state.move.transition
+                self.move = AssignPlan(
+                    generation=self.generation, plan=plan, step=state.move.step, checkpoint=None, move=move
+                )
             self._breaks += 1
 
     def now(self) -> float:
@@ -246,17 +252,22 @@ class FakeHands:
                 worker=worker, step=self.step - bad, skipped=0, position=0, lr=0.0, updates=0, before=(), after=()
             )
             moved = StateMoved(worker=worker, generation=self.generation, part=part, bytes_received=5_000_000)
-            self._later(self.move_s + self._jitter(), self._in_generation(lambda moved=moved: moved))
+            self._later(self.move_s + self._jitter(), self._in_generation(partial(self._has_moved, moved)))
         if self.num_moves in self.kill_in_move:
             victim = members[self.kill_in_move[self.num_moves] % len(members)]
             self._later(self.move_s / 2, self._in_generation(partial(self.kill, victim)))
 
+    def _has_moved(self, moved: StateMoved) -> StateMoved:
+        """Whoever gets a state gets its version with it; the old one stays beside it."""
+        assert self.move is not None
+        assert self.move.move is not None
+        self.held[moved.worker] = self.held[self.move.move.senders[0]]
+        return moved
+
     def _end_move(self) -> None:
         """The first leave: the new state counts."""
-        if self.move is not None and self.plan is not None:
-            version = Version(step=self.step, generation=0)
-            self.held |= dict.fromkeys(self.plan.living, version)
-            self.decided, self.move, self.running = None, None, True
+        if self.move is not None:
+            self.move, self.running = None, True
 
     def _members(self) -> tuple[str, ...]:
         if self.move is not None and self.move.move is not None:
@@ -353,9 +364,8 @@ class FakeHands:
 
     def _left(self, worker: str, *, generation: int, reason: str, step: int) -> GenerationLeft:
         if self.move is not None:
-            sends = self.move.move is not None and worker in self.move.move.senders
-            committed = self.held[worker].step if sends else -1
-            return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=committed)
+            assert self.move.move is not None
+            return self._left_move(worker, self.move.move.senders, generation=generation, reason=reason)
         if not self.work:
             return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=step)
         assert self.plan is not None
@@ -366,6 +376,19 @@ class FakeHands:
         return GenerationLeft(
             worker=worker, generation=generation, reason=reason, committed=held.step, decided_in=held.generation,
             decided=decided, work=TeamReport(stages=stages_of(self.plan, stage)),
+        )  # fmt: skip
+
+    def _left_move(self, worker: str, senders: tuple[str, ...], *, generation: int, reason: str) -> GenerationLeft:
+        """With the state that it sends from, or the one that it has got; nobody has begun a step."""
+        held, plan = self.held.get(worker), self.plan
+        assert plan is not None
+        if held is None or (worker not in senders and held.step != self.step):
+            return GenerationLeft(worker=worker, generation=generation, reason=reason, committed=-1)
+        stages = stages_of(plan, plan.coord_of(worker).stage) if worker in plan.living else ()
+        work = TeamReport(stages=stages) if self.work and worker in plan.living else None
+        return GenerationLeft(
+            worker=worker, generation=generation, reason=reason, committed=held.step, decided_in=held.generation,
+            work=work,
         )  # fmt: skip
 
     def _in_generation(self, happen: Callable[[], Event | None]) -> Callable[[], Event | None]:

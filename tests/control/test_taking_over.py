@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.control.commands import AssignPlan, Finish, WriteStep
-from raymega.control.events import StopAsked
-from raymega.control.states import Failed, Finished, Settling, Stopping, Training
+from raymega.control.events import ResizeAsked, StopAsked
+from raymega.control.states import Failed, Finished, Moving, Settling, Stopping, Training
 from raymega.control.transitions import decide
+from raymega.mesh import Mesh
 from tests.control.examples import IN, TAKEN, left
-from tests.control.fake_hands import FakeHands, brain, nodes
+from tests.control.fake_hands import FakeHands, brain, moving_brain, nodes
 from tests.control.taken_over import Death, play_through
 from tests.control.test_repairing import promise
 
@@ -110,3 +111,21 @@ def test_whatever_dies_each_step_is_written_once_and_the_run_ends_once(deaths, k
     if world.finish is not None:
         assert world.seats == {}
         assert [record.step for record in world.metrics] == list(range(1, last.story.committed + 1))
+
+
+def resized() -> FakeHands:
+    world = hands(step_s=0.3)
+    world.tell(4.0, ResizeAsked(request=1, mesh=Mesh(dp=1, pp=2, tp=1)))
+    world.tell(7.0, ResizeAsked(request=2, mesh=Mesh(dp=2, pp=2, tp=1)))
+    return world
+
+
+@pytest.mark.parametrize("sent", [-1, 0, 1])
+def test_a_controller_that_dies_while_the_plan_changes_costs_no_step(sent):
+    mind = moving_brain(steps=30)
+    _, (calm,) = play_through(resized(), (), brain=mind)
+    near = {n + d for n, decision in enumerate(calm) for d in range(3) if isinstance(decision.state, Moving)}
+    assert len(near) > 8
+    for turn in sorted(near):
+        last, _ = play_through(resized(), [Death(turn=turn, sent=sent)], brain=mind)
+        assert (last.exit_code, last.story.steps_lost, last.story.committed) == (0, 0, 30), turn
