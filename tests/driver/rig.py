@@ -31,7 +31,7 @@ class Rig:
                 "run": {"name": self.name, "seed": 1, "device": "cpu"},
                 "parallelism": {"data_parallel_size": dp, "pipeline_model_parallel_size": pp},
                 "training": {"steps": steps, "batch_size": 8, "micro_batch_size": 2},
-                "elastic": {"lease_s": 1.0, "orphan_lease_s": 3.0, "min_devices": 1},
+                "elastic": {"lease_s": 1.0, "orphan_lease_s": changes.pop("orphan_lease_s", 3.0), "min_devices": 1},
                 "checkpoint": {"every_steps": changes.pop("every_steps", 0)},
             }
         )

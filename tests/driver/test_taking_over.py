@@ -21,6 +21,7 @@ from tests.driver.conftest import actors_of
 from tests.driver.rig import Rig, Run, is_alive, wait_for
 
 pytestmark = pytest.mark.ray
+ORPHAN_S = 30.0  # far above what a busy machine takes to start another controller
 
 
 def lines(file) -> list[dict]:
@@ -50,7 +51,7 @@ def first(rig: Rig) -> Iterator[list]:
 
 
 def test_a_killed_controller_is_replaced_and_no_step_is_lost_or_done_twice(rig: Rig, first):
-    launch = rig.launch(dp=2, pp=2, steps=150, owner_lease_s=None, every_steps=40)
+    launch = rig.launch(dp=2, pp=2, steps=150, owner_lease_s=None, every_steps=40, orphan_lease_s=ORPHAN_S)
     pid = first(launch)
     wait_for(lambda: len(steps(rig)) >= 20)
     workers = rig.living_workers()
@@ -69,7 +70,7 @@ def test_a_killed_controller_is_replaced_and_no_step_is_lost_or_done_twice(rig: 
 
 
 def test_a_controller_and_a_worker_that_are_killed_together(rig: Rig, first):
-    launch = rig.launch(dp=2, steps=60, owner_lease_s=None, every_steps=5)
+    launch = rig.launch(dp=2, steps=60, owner_lease_s=None, every_steps=5, orphan_lease_s=ORPHAN_S)
     pid = first(launch)
     wait_for(lambda: len(steps(rig)) >= 20)
     for process in (pid, rig.pid("w1")):
@@ -81,7 +82,7 @@ def test_a_controller_and_a_worker_that_are_killed_together(rig: Rig, first):
 
 
 def test_a_controller_that_was_stopped_replaced_and_woken_is_refused_and_ends_itself(rig: Rig, first):
-    launch = rig.launch(dp=2, steps=150, owner_lease_s=None)
+    launch = rig.launch(dp=2, steps=150, owner_lease_s=None, orphan_lease_s=ORPHAN_S)
     pid = first(launch)
     wait_for(lambda: len(steps(rig)) >= 20)
     os.kill(pid, signal.SIGSTOP)
@@ -96,7 +97,7 @@ def test_a_controller_that_was_stopped_replaced_and_woken_is_refused_and_ends_it
 
 
 def test_ray_starts_a_killed_controller_again_and_none_that_has_ended(rig: Rig, first):
-    launch = rig.launch(dp=2, steps=100, owner_lease_s=10.0)
+    launch = rig.launch(dp=2, steps=100, owner_lease_s=20.0, orphan_lease_s=ORPHAN_S)
     pid, killed_at = first(launch, max_restarts=5), 0.0
     handle = ray.get_actor(controller_name(launch.name), NAMESPACE)
     seen: list[Turn] = []
@@ -109,6 +110,7 @@ def test_ray_starts_a_killed_controller_again_and_none_that_has_ended(rig: Rig, 
             os.kill(pid, signal.SIGKILL)
             killed_at = time.time()
     assert (ended.exit_code, steps(rig)) == (0, list(range(1, 101)))
+    assert lines(rig.run_dir.events)[-1]["steps_lost"] == 0
     assert [turn.seq for turn in seen] == list(range(1, len(seen) + 1)), "its owner misses no turn"
     (taken,) = [turn for turn in seen if isinstance(turn.event, ControllerTakenOver)]
     committed = next(turn.t for turn in seen if turn.seq > taken.seq and isinstance(turn.event, StepCommitted))
