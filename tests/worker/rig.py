@@ -231,7 +231,8 @@ class ThreadRun:
                 return report
             if isinstance(report, WorkerFailed):
                 raise report.error
-            assert not isinstance(report, GenerationBroken), f"{name}: {report.reason}"
+            broke = isinstance(report, GenerationBroken) and report.generation >= generation
+            assert not broke, f"{name}: {report.reason}"
 
     def weights(self, plan: Plan, kind: str = "param") -> dict[str, torch.Tensor]:
         """Whole tensors gathered from the boxes of replica 0, after checking that all replicas hold the same bits."""
