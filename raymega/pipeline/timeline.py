@@ -84,12 +84,15 @@ def timeline(
         RaymegaBug: the programs stand still.
     """
     clock = _Clock(programs=programs, durations=durations, num_stages=num_stages, message_s=message_s)
-    while any([clock.advance(team) for team in programs]):
-        pass
-    stuck = [f"{team} at {clock.next_action(team)}" for team in programs if clock.next_action(team)]
-    if stuck:
-        raise RaymegaBug(f"These programs stand still: {', '.join(stuck)}. Pass them through check first.")
+    clock.run()
     return Timeline(spans={team: clock.spans(team) for team in programs})
+
+
+def finish_s(programs: Programs, *, durations: Durations, num_stages: int, message_s: float | Durations = 0.0) -> float:
+    """When `programs` end: `timeline(..).total_s`, without the spans."""
+    clock = _Clock(programs=programs, durations=durations, num_stages=num_stages, message_s=message_s)
+    clock.run()
+    return clock.total_s
 
 
 def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float = 1.0) -> Durations:
@@ -116,7 +119,9 @@ class _Clock:
         every = 0.0 if isinstance(message_s, Mapping) else message_s
         self._sent = [sent.get((stage, kind), every) for stage in range(num_stages) for kind in (Kind.F, Kind.B)]
         self._numbers = {team: [self._number(action) for action in program] for team, program in programs.items()}
-        self._team_of = {number: team for team, numbers in self._numbers.items() for number in numbers}
+        self._team_of = dict[int, str]()
+        for team, numbers in self._numbers.items():
+            self._team_of.update(dict.fromkeys(numbers, team))
         self._ends: dict[int, float] = {}
         self._starts: dict[str, list[float]] = {team: [] for team in programs}
 
@@ -124,6 +129,19 @@ class _Clock:
         """What `team` has run."""
         rows = zip(self._programs[team], self._starts[team], self._numbers[team], strict=True)
         return tuple(Span(action=action, start_s=start, end_s=self._ends[number]) for action, start, number in rows)
+
+    @property
+    def total_s(self) -> float:
+        return max(self._ends.values(), default=0.0)
+
+    def run(self) -> None:
+        """Run all programs to their end. Raises: RaymegaBug if they stand still."""
+        teams = [team for team, program in self._programs.items() if program]
+        while any([self.advance(team) for team in teams]):
+            pass
+        stuck = [f"{team} at {self.next_action(team)}" for team in teams if self.next_action(team)]
+        if stuck:
+            raise RaymegaBug(f"These programs stand still: {', '.join(stuck)}. Pass them through check first.")
 
     def next_action(self, team: str) -> Action | None:
         done = len(self._starts[team])

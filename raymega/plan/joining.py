@@ -74,14 +74,18 @@ def _without(counts: Counts, group: tuple[int, ...]) -> Counts:
 
 
 def _greedy(counted: Counter[int], *, size: int, wanted: int) -> Iterator[tuple[int, ...]]:
+    """Small groups as long as what they waste can be spared; then all that is left in one row."""
+    rest = Counter(counted)
+    spare = sum(places * many for places, many in rest.items()) - wanted * size
     while wanted > 0:
         group: list[int] = []
-        while sum(group) < size:
-            able = [places for places, many in counted.items() if many > 0]
-            if not able:
-                return
-            completing = [places for places in able if sum(group) + places >= size]
-            group.append(min(completing) if group and completing else max(able))
-            counted[group[-1]] -= 1
+        while sum(group) < size and rest.total() > 0:
+            completing = [places for places in rest if sum(group) + places >= size]
+            group.append(min(completing) if group and completing else max(rest))
+            rest -= Counter(group[-1:])
+        spare -= sum(group) % size
+        if spare < 0 or sum(group) < size:
+            yield (*group, *sorted(rest.elements()))
+            return
         wanted -= sum(group) // size
         yield tuple(group)

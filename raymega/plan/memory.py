@@ -15,7 +15,7 @@ zero1 divides masters and moments by dp; mirrored holds them twice. Parameters a
 first shard, which holds most.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from raymega.config.dims import dims_of
 from raymega.model_shape import ParameterCount, local_parameter_count
@@ -47,7 +47,7 @@ class StageMemory:
     @property
     def by_kind(self) -> dict[str, float]:
         """Kind -> bytes, in the order above."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def largest_kind(self) -> str:

@@ -18,7 +18,7 @@ from typing import get_args
 from raymega.config.dims import dims_of
 from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.catalog import schedule
-from raymega.pipeline.timeline import Timeline, even_durations, timeline
+from raymega.pipeline.timeline import even_durations, finish_s, timeline
 from raymega.plan.activations import RecomputeKind, boundary_bytes
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
@@ -75,6 +75,10 @@ class StepPrediction:
     @property
     def tokens_per_s(self) -> float:
         return self.job.tokens_per_step / self.step_s
+
+    def schedule_bubble(self) -> float:
+        """The share that the schedule itself leaves empty, were all passes of a kind as long."""
+        return schedule_bubble(self.layout, job=self.job)
 
     @property
     def fits(self) -> bool:
@@ -149,7 +153,7 @@ class Ground:
 def step_seconds(ground: Ground) -> StepSeconds:
     """The parts of a step."""
     passes = virtual_stage_seconds(ground)
-    run = _run(ground, passes)
+    run_s = pipeline_s(ground, passes)
     count, pp = ground.layout.microbatches(ground.job), ground.layout.mesh.pp
     compute = sum(p.forward_s + p.backward_s for p in passes) * count / pp
     exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes) * count / pp
@@ -157,7 +161,7 @@ def step_seconds(ground: Ground) -> StepSeconds:
     return StepSeconds(
         compute_s=compute,
         exchange_s=exchange,
-        bubble_s=max(0.0, run.total_s - compute - exchange - host),
+        bubble_s=max(0.0, run_s - compute - exchange - host),
         reduce_s=reduce_seconds(ground),
         apply_s=max(apply_seconds(ground, stage=stage) for stage in range(pp)),
         host_s=host + ground.constants.step_s,
@@ -210,7 +214,7 @@ def schedule_bubble(layout: ParallelLayout, *, job: Job) -> float:
     ).bubble_share()
 
 
-def _run(ground: Ground, passes: Sequence[PassSeconds]) -> Timeline:
+def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
     """The clock of the replica that has most micro-batches; where messages block, they take the sender's time."""
     job, layout, extra = ground.job, ground.layout, ground.constants.pass_s
     durations = {}
@@ -224,7 +228,7 @@ def _run(ground: Ground, passes: Sequence[PassSeconds]) -> Timeline:
             messages[at] = sent
         else:
             durations[at] += sent
-    return timeline(_programs(layout, job), durations=durations, num_stages=len(layout.layers), message_s=messages)
+    return finish_s(_programs(layout, job), durations=durations, num_stages=len(layout.layers), message_s=messages)
 
 
 def _message_seconds(ground: Ground, virtual_stage: int, kind: Kind) -> float:

@@ -1,0 +1,176 @@
+"""What a planner answers: is what the config asks for any good here, what would be, and why.
+
+    asked      its own layout, if it fixes one: seconds, bytes, the schedule's bubble, and whether it fits
+    nearest    where that does not fit: the fewest settings to change, and of those the fastest
+    best       the fastest of all that this version can run on the cluster
+    found      what else was looked at, and why it was refused
+
+Where nothing fits at all, the error names the smallest change of the cluster that would do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from raymega.config.schema import Config
+from raymega.errors import PlanError
+from raymega.mesh import Mesh
+from raymega.plan.cluster import Cluster
+from raymega.plan.estimate import Bench
+from raymega.plan.fitted import PUBLISHED, Constants
+from raymega.plan.hardware import Precision
+from raymega.plan.job import Job, job_of
+from raymega.plan.memory import memory_by_stage
+from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.placement import place
+from raymega.plan.predict import StepPrediction
+from raymega.plan.search import Board, Estimated, Found, estimates, search, timed
+from raymega.plan.space import Features, Space, asked_layout, changes, free_space, runnable, stage_counts
+from raymega.plan.stages import balanced_layers
+from raymega.plan.verdict import Verdict, judge, why_not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """See above.
+
+    Args:
+        wish: the layout that the config asks for.
+        asked: its prediction, where there are devices for it.
+        refused: why it does not do.
+        changed: the settings in which `nearest` differs from it.
+    """
+
+    job: Job
+    cluster: Cluster
+    wish: ParallelLayout | None
+    asked: StepPrediction | None
+    refused: str | None
+    nearest: StepPrediction | None
+    changed: tuple[str, ...]
+    best: StepPrediction
+    found: Found
+
+
+def advise(
+    config: Config,
+    *,
+    cluster: Cluster,
+    features: Features | None = None,
+    precision: Precision | None = None,
+    constants: Constants = PUBLISHED,
+) -> Advice:
+    """Judge what `config` asks for on `cluster`, and find the best layout there.
+
+    Args:
+        config: with `model.vocab_size` set.
+        features: what the trainer can do; default: what this version can.
+        precision: instead of the config's.
+    Raises:
+        PlanError: the cluster has no device, or no layout fits it.
+    """
+    if cluster.free == 0:
+        raise PlanError(f"The cluster has {cluster}, none of them free. Add one.", available=0)
+    job = job_of(config, precision=precision)
+    space = free_space(config, cluster=cluster, features=features or runnable())
+    board = Board(job=job, cluster=cluster, constants=constants, places={})
+    found = search(job, space=space, cluster=cluster, constants=constants)
+    if not found.ranked:
+        raise _nothing_fits(job, space=space, cluster=cluster)
+    wish = asked_layout(config)
+    lacking = _lacking(wish, cluster=cluster) if wish is not None else None
+    asked = board.predicted(wish) if wish is not None and lacking is None else None
+    refused = judge(asked).refused if asked is not None else lacking
+    nearest = _nearest(wish, space=space, board=board) if wish is not None and refused is not None else None
+    return Advice(
+        job=job,
+        cluster=cluster,
+        wish=wish,
+        asked=asked,
+        refused=refused,
+        nearest=board.predicted(nearest.layout) if nearest is not None else None,
+        changed=changes(wish, nearest.layout) if wish is not None and nearest is not None else (),
+        best=board.predicted(found.ranked[0].layout),
+        found=found,
+    )
+
+
+def _lacking(wish: ParallelLayout, *, cluster: Cluster) -> str | None:
+    """What the cluster lacks to seat `wish`, if anything."""
+    try:
+        place(wish.mesh, cluster=cluster)
+    except PlanError as error:
+        return error.message
+    return None
+
+
+def _nearest(asked: ParallelLayout, *, space: Space, board: Board) -> Verdict | None:
+    """The fastest of those that fit and differ in the fewest settings."""
+    bench = Bench.of(board.job, cluster=board.cluster, constants=board.constants)
+    wide = replace(space, pp=tuple(sorted({*space.pp, asked.mesh.pp})))
+    rows = [row for dp in (None, (asked.mesh.dp,)) for row in estimates(bench, space=replace(wide, dp=dp))]
+    by_distance: dict[int, list[Estimated]] = {}
+    for row in rows:
+        by_distance.setdefault(len(changes(asked, row.layout(board.job.model.num_layers))), []).append(row)
+    for _, near in sorted(by_distance.items()):
+        found = timed(sorted(near, key=lambda row: row.step_s), board=board)
+        if found.ranked:
+            return found.ranked[0]
+    return None
+
+
+def _nothing_fits(job: Job, *, space: Space, cluster: Cluster) -> PlanError:
+    """Name the leanest layout, and how many nodes or what devices would do."""
+    node = min(cluster.nodes, key=lambda node: node.device.usable_bytes)
+    usable = node.device.usable_bytes
+    leanest = min(_lean(job, space=space, devices=cluster.free), key=lambda layout: _peak(job, layout))
+    memory = memory_by_stage(job, leanest)
+    more, size = (
+        _nodes_needed(job, space=space, cluster=cluster),
+        _peak(job, leanest) / usable * node.device.memory_bytes,
+    )
+    bigger = f"devices of {size / 1e9:,.0f} GB"
+    nodes = f"{more} node{'s' if more != 1 else ''} of {node.devices} {node.device.name}"
+    return PlanError(
+        f"No layout of this model fits: the cluster has {cluster}. The leanest is {leanest}; "
+        f"{why_not(memory, (usable,) * len(memory))}. {f'Add {nodes}, or use' if more else 'Use'} {bigger}.",
+        available=cluster.free,
+        largest=cluster.largest,
+        nodes=more,
+    )
+
+
+def _peak(job: Job, layout: ParallelLayout) -> float:
+    return max(need.total for need in memory_by_stage(job, layout))
+
+
+def _lean(job: Job, *, space: Space, devices: int) -> Iterator[ParallelLayout]:
+    """Layouts of one replica with the smallest micro-batch and the most recomputation: no other needs less."""
+    num_layers = job.model.num_layers
+    for tp in sorted(space.tp, reverse=True)[:2]:
+        for pp in reversed(stage_counts(num_layers, most=max(1, devices // tp), alike=True)):
+            yield ParallelLayout(
+                mesh=Mesh(dp=1, pp=pp, tp=tp),
+                layers=balanced_layers(num_layers, num_stages=pp),
+                microbatch_size=min(space.microbatch_sizes),
+                sequence_parallel=tp > 1 and job.seq_len % tp == 0,
+                recompute=space.recompute[-1],
+            )
+
+
+def _nodes_needed(job: Job, *, space: Space, cluster: Cluster) -> int | None:
+    """The fewest nodes like the smallest one that, added, let some layout fit; None if no number does."""
+    node = min(cluster.nodes, key=lambda node: node.device.usable_bytes)
+
+    def does(more: int) -> bool:
+        devices = cluster.free + more * node.devices
+        return any(
+            _peak(job, layout) <= node.device.usable_bytes for layout in _lean(job, space=space, devices=devices)
+        )
+
+    low, high = 0, -(-job.model.num_layers * max(space.tp) // max(1, node.devices))
+    if not does(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if does(middle) else (middle, high)
+    return high

@@ -1,0 +1,140 @@
+"""What the planner may vary: every value that the config's rules let a user write, and no other.
+
+axis              as the config says, or       free
+tp                                             sizes that divide heads, kv heads and ffn, within one node
+pp                                             1 .. layers
+dp                                             whatever the devices have room for
+micro-batch                                    divisors of the batch
+schedule, chunks, recompute, optimizer         the words of the config's schema
+"""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from raymega.config import choices
+from raymega.config.schema import Config, ParallelismConfig
+from raymega.mesh import Mesh
+from raymega.plan.cluster import Cluster
+from raymega.plan.parallel_layout import ParallelLayout, Recompute, ShardOptimizer
+from raymega.plan.stages import balanced_layers, layers_of_counts
+
+MOST_CHUNKS = 4
+LARGEST_MICROBATCH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Values of each choice; `dp` None: any. `schedules` are (name, chunks a stage)."""
+
+    tp: tuple[int, ...]
+    pp: tuple[int, ...]
+    dp: tuple[int, ...] | None
+    microbatch_sizes: tuple[int, ...]
+    schedules: tuple[tuple[str, int], ...]
+    sequence_parallel: tuple[bool, ...]
+    recompute: tuple[Recompute, ...]
+    shard_optimizer: tuple[ShardOptimizer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What a trainer can do."""
+
+    schedules: tuple[tuple[str, int], ...]
+    recompute: tuple[Recompute, ...]
+    shard_optimizer: tuple[ShardOptimizer, ...]
+
+
+EVERYTHING = Features(
+    schedules=(("1f1b", 1), *(("interleaved", chunks) for chunks in range(2, MOST_CHUNKS + 1))),
+    recompute=("none", "selective", "full"),
+    shard_optimizer=("none", "zero1"),
+)
+"""What the models of memory and time know, whether this version runs it or not."""
+
+
+def runnable() -> Features:
+    """What this version can run: the words of its config's schema."""
+    words = {name: _words(field.annotation) for name, field in ParallelismConfig.model_fields.items()}
+    chunked = "interleaved" in words["schedule"]
+    return Features(
+        schedules=EVERYTHING.schedules if chunked else EVERYTHING.schedules[:1],
+        recompute=tuple(kind for kind in EVERYTHING.recompute if kind in words.get("recompute", ("none",))),
+        shard_optimizer=tuple(
+            kind for kind in EVERYTHING.shard_optimizer if kind in words.get("shard_optimizer", ("none",))
+        ),
+    )
+
+
+def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space:
+    """Everything may vary."""
+    without = config.model_copy(
+        update={"parallelism": config.parallelism.model_copy(update={"sequence_parallel": False})}
+    )
+    batch = config.training.batch_size
+    return Space(
+        tp=tuple(size for size in choices.tp_sizes(without) if size <= cluster.largest),
+        pp=stage_counts(config.model.num_layers, most=cluster.free, alike=len({n.device for n in cluster.nodes}) <= 1),
+        dp=None,
+        microbatch_sizes=tuple(size for size in choices.divisors(batch) if size <= LARGEST_MICROBATCH),
+        schedules=features.schedules,
+        sequence_parallel=(False, True),
+        recompute=features.recompute,
+        shard_optimizer=features.shard_optimizer,
+    )
+
+
+def asked_layout(config: Config) -> ParallelLayout | None:
+    """The one layout that `config` asks for; None if it leaves an axis to the planner."""
+    axes, num_layers = config.parallelism, config.model.num_layers
+    dp, pp, tp = (axes.data_parallel_size, axes.pipeline_model_parallel_size, axes.tensor_model_parallel_size)
+    if dp == "auto" or pp == "auto" or tp == "auto":
+        return None
+    counts = axes.layers_per_stage
+    return ParallelLayout(
+        mesh=Mesh(dp=dp, pp=pp, tp=tp),
+        layers=layers_of_counts(counts) if counts else balanced_layers(num_layers, num_stages=pp),
+        microbatch_size=config.training.micro_batch_size,
+        schedule=axes.schedule,
+        sequence_parallel=axes.sequence_parallel and tp > 1,
+    )
+
+
+def stage_counts(num_layers: int, *, most: int, alike: bool) -> tuple[int, ...]:
+    """Numbers of stages worth a look. On devices that are `alike`, of those whose fullest stage is equal the least.
+
+    >>> stage_counts(8, most=8, alike=True)
+    (1, 2, 3, 4, 8)
+    """
+    if not alike:
+        return tuple(range(1, min(num_layers, most) + 1))
+    found = {-(-num_layers // fullest) for fullest in range(1, num_layers + 1)}
+    return tuple(sorted(pp for pp in found if pp <= most))
+
+
+def changes(asked: ParallelLayout, other: ParallelLayout) -> tuple[str, ...]:
+    """The settings in which `other` differs, `name old -> new`."""
+    pairs = {
+        "data_parallel_size": (asked.mesh.dp, other.mesh.dp),
+        "tensor_model_parallel_size": (asked.mesh.tp, other.mesh.tp),
+        "pipeline_model_parallel_size": (asked.mesh.pp, other.mesh.pp),
+        "micro_batch_size": (asked.microbatch_size, other.microbatch_size),
+        "schedule": (asked.schedule, other.schedule),
+        "chunks": (asked.num_chunks, other.num_chunks),
+        "sequence_parallel": (asked.sequence_parallel, other.sequence_parallel),
+        "recompute": (asked.recompute, other.recompute),
+        "shard_optimizer": (asked.shard_optimizer, other.shard_optimizer),
+    }
+    return tuple(f"{name} {_word(old)} -> {_word(new)}" for name, (old, new) in pairs.items() if old != new)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _words(annotation: Any) -> tuple[str, ...]:  # Any: a type, or a union of types and literals
+    """The literal words that a field's type allows."""
+    found = list[str]()
+    for part in get_args(annotation):
+        found += [part] if isinstance(part, str) else _words(part)
+    return tuple(found)

@@ -1,0 +1,128 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raymega.config.rules import faults_of
+from raymega.config.schema import Config
+from raymega.mesh import Mesh
+from raymega.plan.cluster import Cluster, Node
+from raymega.plan.hardware import DEVICES
+from raymega.plan.job import job_of
+from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.predict import predict_layout
+from raymega.plan.search import search
+from raymega.plan.space import EVERYTHING, free_space, runnable
+from raymega.plan.stages import balanced_layers
+
+
+def config(*, layers: int = 8, heads: int = 8, kv: int = 4, batch: int = 24, hidden: int = 512) -> Config:
+    return Config.model_validate(
+        {
+            "model": {
+                "num_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv, "hidden_size": hidden,
+                "ffn_size": 3 * hidden, "vocab_size": 3000,
+            },
+            "data": {"seq_len": 128},
+            "training": {"batch_size": batch, "micro_batch_size": 1},
+        }
+    )  # fmt: skip
+
+
+def nodes_of(*devices: int, device: str = "a10g") -> Cluster:
+    return Cluster(nodes=tuple(Node(id=f"n{i}", devices=d, device=DEVICES[device]) for i, d in enumerate(devices)))
+
+
+def best_s(made: Config, cluster: Cluster) -> float:
+    space = free_space(made, cluster=cluster, features=runnable())
+    return search(job_of(made), space=space, cluster=cluster).ranked[0].step_s
+
+
+def as_config(made: Config, layout: ParallelLayout) -> Config:
+    axes = {
+        "data_parallel_size": layout.mesh.dp,
+        "tensor_model_parallel_size": layout.mesh.tp,
+        "pipeline_model_parallel_size": layout.mesh.pp,
+        "sequence_parallel": layout.sequence_parallel,
+        "layers_per_stage": tuple(end - first for first, end in layout.layers) if layout.num_chunks == 1 else None,
+    }
+    return made.model_copy(
+        update={
+            "parallelism": made.parallelism.model_copy(update=axes),
+            "training": made.training.model_copy(update={"micro_batch_size": layout.microbatch_size}),
+        }
+    )
+
+
+@given(
+    layers=st.integers(1, 9), heads=st.sampled_from([4, 6, 8]), batch=st.integers(1, 24),
+    nodes=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_what_the_planner_calls_fitting_is_what_the_config_s_rules_let_pass(
+    layers: int, heads: int, batch: int, nodes: list[int]
+) -> None:
+    made, cluster = config(layers=layers, heads=heads, kv=2, batch=batch, hidden=48 * heads), nodes_of(*nodes)
+    found = search(job_of(made), space=free_space(made, cluster=cluster, features=EVERYTHING), cluster=cluster)
+    for verdict in found.ranked:
+        mesh = verdict.layout.mesh
+        assert not faults_of(as_config(made, verdict.layout))
+        assert mesh.size <= cluster.free
+        assert mesh.tp <= cluster.largest
+
+
+@given(
+    dp=st.integers(1, 3),
+    tp=st.sampled_from([1, 2, 4, 3]),
+    pp=st.integers(1, 4),
+    microbatch=st.sampled_from([1, 2, 3, 5]),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_the_rules_let_pass_can_be_predicted(dp: int, tp: int, pp: int, microbatch: int) -> None:
+    made = config()
+    layout = ParallelLayout(
+        mesh=Mesh(dp=dp, tp=tp, pp=pp), layers=balanced_layers(8, num_stages=pp), microbatch_size=microbatch
+    )
+    if not faults_of(as_config(made, layout)):
+        assert predict_layout(layout, job=job_of(made), cluster=nodes_of(48)).step_s > 0
+
+
+def test_more_devices_never_predict_slower() -> None:
+    made = config()
+    times = [best_s(made, nodes_of(count)) for count in range(1, 17)]
+    assert all(later <= earlier * (1 + 1e-9) for earlier, later in pairwise(times))
+
+
+@pytest.mark.parametrize("field", ["hidden", "batch", "layers"])
+def test_more_work_takes_longer(field: str) -> None:
+    least = {"hidden": 512, "batch": 24, "layers": 8}
+    more = {**least, field: 2 * least[field]}
+    assert best_s(config(**more), nodes_of(4)) > best_s(config(**least), nodes_of(4))
+
+
+def test_a_faster_device_and_a_faster_link_take_less() -> None:
+    made, slow = config(), nodes_of(2, 2, device="a10g")
+    link = replace(slow.links.node, bytes_per_s=slow.links.node.bytes_per_s / 100)
+    far = replace(slow, links=replace(slow.links, node=link))
+    assert best_s(made, nodes_of(2, 2, device="h200")) < best_s(made, slow) <= best_s(made, far)
+
+
+def test_a_stage_on_slower_devices_gets_fewer_layers() -> None:
+    made = config(layers=12, batch=1)
+    cluster = Cluster(
+        nodes=(Node(id="new", devices=1, device=DEVICES["h200"]), Node(id="old", devices=1, device=DEVICES["v100-32g"]))
+    )
+    space = replace(free_space(made, cluster=cluster, features=runnable()), tp=(1,), pp=(2,), dp=(1,))
+    best = search(job_of(made), space=space, cluster=cluster).ranked[0].layout
+    assert best.layers[0][1] > 9
+
+
+def test_the_last_stage_is_shorter_where_the_vocabulary_is_large() -> None:
+    made = config(layers=8)
+    made = made.model_copy(update={"model": made.model.model_copy(update={"vocab_size": 50_000})})
+    cluster = nodes_of(4)
+    space = replace(free_space(made, cluster=cluster, features=runnable()), tp=(1,), pp=(4,), dp=(1,))
+    counts = [end - first for first, end in search(job_of(made), space=space, cluster=cluster).ranked[0].layout.layers]
+    assert counts[-1] < counts[1]
