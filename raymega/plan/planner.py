@@ -5,7 +5,8 @@
     stages        30 layers, pp         -> 15 15
                                         => Plan, and the sentence why
 
-A run starts with the mesh that its config asks for, or not at all; once it runs it goes on with what is left.
+A run starts with the mesh that its config asks for, or not at all; once it runs it goes on with what is left. Where the
+config leaves axes open, the mesh with the shortest predicted step is taken (`plan.auto`).
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from raymega.config.schema import Config
 from raymega.mesh import Mesh
+from raymega.plan.auto import leaves_open, predicted
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.mesh_choice import own_meshes, smaller_meshes, wish
 from raymega.plan.placement import place, places_for_teams, too_few
@@ -73,9 +75,35 @@ def plan_for(config: Config, *, workers: Mapping[WorkerId, NodeId]) -> PlanChoic
 
 
 def _choice(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[WorkerId, NodeId]) -> PlanChoice:
-    """Take the first of `meshes`, and say why it and not the others."""
+    """Take the first of `meshes` or, where the config leaves axes open, the fastest; and say why not the others."""
+    if leaves_open(config) and len(meshes) > 1:
+        return _fastest(config, meshes, workers=workers)
     mesh, num_devices = meshes[0], len(workers)
-    plan = Plan(
+    plan = _plan(config, mesh, workers=workers)
+    rejected = tuple(Rejected(mesh=other, reason=_why_after(mesh, other)) for other in meshes[1:])
+    used, cluster = f"{mesh} on {mesh.size} of {num_devices} devices", Cluster.of_workers(workers)
+    if mesh in own_meshes(config, cluster=cluster):
+        return PlanChoice(plan=plan, reason=f"{used}: what the config asks for", rejected=rejected)
+    missed = Rejected(mesh=wish(config), reason=_why_not(wish(config), cluster))
+    reason = f"{used}: the largest that is left of {missed.mesh}, which {missed.reason}"
+    return PlanChoice(plan=plan, reason=reason, rejected=(missed, *rejected))
+
+
+def _fastest(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[WorkerId, NodeId]) -> PlanChoice:
+    """Of the meshes that the config allows, the one with the shortest predicted step."""
+    (best_s, mesh), *others = predicted(config, meshes, cluster=Cluster.of_workers(workers))
+    return PlanChoice(
+        plan=_plan(config, mesh, workers=workers),
+        reason=f"{mesh} on {mesh.size} of {len(workers)} devices: the fastest of {len(meshes)} that the config allows",
+        rejected=tuple(
+            Rejected(mesh=other, reason=f"takes {step_s / best_s:.2f} times as long, as predicted")
+            for step_s, other in others
+        ),
+    )
+
+
+def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> Plan:
+    return Plan(
         mesh=mesh,
         workers=_seated(mesh, workers=workers),
         layers=_layers(config, num_stages=mesh.pp),
@@ -84,13 +112,6 @@ def _choice(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[Worker
         schedule=config.parallelism.schedule,
         sequence_parallel=config.parallelism.sequence_parallel and mesh.tp > 1,
     )
-    rejected = tuple(Rejected(mesh=other, reason=_why_after(mesh, other)) for other in meshes[1:])
-    used, cluster = f"{mesh} on {mesh.size} of {num_devices} devices", Cluster.of_workers(workers)
-    if mesh in own_meshes(config, cluster=cluster):
-        return PlanChoice(plan=plan, reason=f"{used}: what the config asks for", rejected=rejected)
-    missed = Rejected(mesh=wish(config), reason=_why_not(wish(config), cluster))
-    reason = f"{used}: the largest that is left of {missed.mesh}, which {missed.reason}"
-    return PlanChoice(plan=plan, reason=reason, rejected=(missed, *rejected))
 
 
 def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId, ...]:

@@ -104,6 +104,17 @@ def test_an_axis_left_to_the_planner_takes_what_it_can_get() -> None:
     assert str(on(config(dp="auto", pp=2), 1).plan.mesh) == "dp=1 tp=1 pp=1"
 
 
+def test_of_the_meshes_that_a_config_leaves_open_the_fastest_is_taken() -> None:
+    made = config(dp="auto", pp="auto", microbatches=2)
+    made = made.model_copy(update={"model": made.model.model_copy(update={"vocab_size": 2000, "hidden_size": 1024})})
+    choice = on(made, 4)
+    assert choice.reason == f"{choice.plan.mesh} on 4 of 4 devices: the fastest of 4 that the config allows"
+    assert choice.plan.mesh.dp <= 2
+    factors = [float(other.reason.split()[1]) for other in choice.rejected]
+    assert min(factors) >= 1.0
+    assert factors == sorted(factors)
+
+
 def test_earlier_workers_are_preferred_as_long_as_no_team_is_torn() -> None:
     survivors = {"w1": "n0", "w2": "n1", "w9": "n0", "w10": "n2"}
     assert plan_for(config(dp=2), workers=survivors).plan.workers == ("w1", "w2")
