@@ -67,6 +67,35 @@ def train(
 
 
 @app.command()
+def plan(
+    config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
+    cluster: Annotated[
+        str, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="dgx-a100:16, aws-p5:4, local:8, or a YAML file.")
+    ] = "local:4",
+    sets: Sets = [],  # noqa: B006  as above
+    precision: Annotated[
+        str | None, typer.Option(metavar="fp32|bf16|fp16", help="Instead of the config's number format.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="List what else was looked at, and why not.")] = False,
+    survivors: Annotated[bool, typer.Option("--survivors", help="The plan for every number of devices left.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict what a config takes on a cluster, and find the layout that is best there.
+
+    \b
+    Examples:
+      raymega plan nano --cluster local:4
+      raymega plan gpt3-175b --cluster dgx-a100:192 --precision bf16 --explain
+    """
+    from raymega.cli.plan import plan_report, precision_of
+    from raymega.cli.reading import config_of
+
+    read = config_of(config, overrides=tuple(sets))
+    report = plan_report(read, cluster=cluster, precision=precision_of(precision), survivors=survivors)
+    typer.echo(json.dumps(report.to_json()) if as_json else report.text(explain=explain))
+
+
+@app.command()
 def status(run: Run, as_json: Json = False) -> None:
     """Say where a run stands and why, from its directory.
 

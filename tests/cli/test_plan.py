@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raymega.cli.app import app
+from raymega.errors import ConfigError, PlanError
+
+MEGATRON = """
+model: {kind: gpt2, hidden_size: 12288, num_layers: 96, num_attention_heads: 96, vocab_size: 51200}
+data: {seq_len: 2048}
+parallelism: {data_parallel_size: 16, tensor_model_parallel_size: 8, pipeline_model_parallel_size: 12}
+training: {batch_size: 1920, micro_batch_size: 10}
+"""
+
+
+def planned(*words: str) -> str:
+    done = CliRunner().invoke(app, ["plan", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def megatron(tmp_path: Path) -> str:
+    file = tmp_path / "megatron.yaml"
+    file.write_text(MEGATRON)
+    return str(file)
+
+
+def test_a_layout_that_does_not_fit_is_shown_beside_the_nearest_and_the_best(megatron: str) -> None:
+    text = planned(megatron, "--cluster", "dgx-a100:192", "--precision", "bf16", "--explain")
+    asked, _, nearest = text.splitlines()[1:4]
+    assert asked.startswith("asked    dp=16 tp=8 pp=12, micro-batch 10, 1f1b")
+    assert "bubble  47.8%" in asked
+    assert "does not do: stage 0 needs" in text
+    assert nearest.startswith("nearest  dp=16 tp=8 pp=12, micro-batch 1, 1f1b")
+    assert "layouts estimated" in text
+
+
+def test_the_survivors_of_a_small_cluster_all_have_a_plan() -> None:
+    rows = [line for line in planned("nano", "--cluster", "local:4", "--survivors").splitlines() if "of linear" in line]
+    assert [row.split()[0] for row in rows] == ["4", "3", "2", "1"]
+
+
+def test_programs_get_one_document() -> None:
+    data = json.loads(planned("nano", "--cluster", "local:4", "--survivors", "--json"))
+    assert data["best"]["fits"]
+    assert sum(data["best"]["seconds"].values()) == pytest.approx(data["best"]["step_s"])
+    assert [row["devices"] for row in data["survivors"]] == [4, 3, 2, 1]
+
+
+def test_a_cluster_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: 2\ndevices: 4\ndevice: h200\nlinks: {device: nvlink4, node: infiniband-400}\n")
+    assert "8 on 2 nodes; the largest node has 4; h200; NVLink 4 in a node" in planned("nano", "--cluster", str(file))
+
+
+def test_a_mesh_without_enough_devices_is_told_and_the_nearest_shown() -> None:
+    text = planned("nano", "--cluster", "local:2")
+    assert "does not do: Mesh dp=2 tp=1 pp=2 needs 4 devices" in text
+    assert "pipeline_model_parallel_size 2 -> 1" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["nano", "--cluster", "dgx-a100:0"], ConfigError, "at least one node"),
+        (["nano", "--cluster", "nowhere.yaml"], ConfigError, r"there is no file nowhere\.yaml"),
+        (["nano", "--precision", "int3"], ConfigError, "fp32, bf16 or fp16 is wanted"),
+        (["gpt3-175b", "--cluster", "dgx-a100:1"], PlanError, r"No layout of this model fits.* Add \d+ nodes"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(words: list[str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        planned(*words)
