@@ -125,7 +125,8 @@ def transition_text(made: WriteTransition) -> str:
     if not made.certified:
         return f"{made.after} is given up and {made.before} goes on, after {made.actual_s:.2f} s: {made.reason}"
     cost = f"a pause of {made.actual_s:.2f} s ({made.predicted_s:.2f} s predicted), {made.bytes_moved:,} bytes moved"
-    return f"after step {made.step} {made.before} has become {made.after}, with {cost}: {made.cause}"
+    became = f"has become {made.after}" if made.after != made.before else "goes on with other workers"
+    return f"after step {made.step} {made.before} {became}, with {cost}: {made.cause}"
 
 
 def where(progress: Progress) -> str:

@@ -80,7 +80,7 @@ def _run(prepared: Prepared, *, began_t: float) -> int:
         if session.owned:
             console.note(f"a local Ray with {cpus} CPUs is up after {session.start_s:.1f} s")
         with signals(term_grace_s=_term_grace_s()) as wishes:
-            run = RunHandle.begin(_launch(prepared, facts=facts, device=device))
+            run = RunHandle.begin(launch_of(prepared, facts=facts, device=device))
             try:
                 ended = follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
             finally:
@@ -134,7 +134,8 @@ def facts_of(prepared: Prepared) -> Facts:
     )
 
 
-def _launch(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
+def launch_of(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
+    """What the controller of a prepared run is told."""
     return Launch(
         config=prepared.config,
         run_dir=prepared.run_dir,

@@ -8,10 +8,11 @@ from rich.console import Console as RichConsole
 
 from raymega.config.schema import Config, LogConfig, ModelConfig, TrainingConfig
 from raymega.control.loop import Turn
-from raymega.driver.console import LineConsole, Repeats
+from raymega.driver.console import LineConsole, Repeats, transition_text
 from raymega.driver.live_view import LiveConsole, curve, open_console
 from raymega.driver.progress import Facts, Memory
 from tests.driver.runs import turns_of
+from tests.driver.test_sinks import RESIZED
 
 STEP = re.compile(
     r"step: \d+  loss: \d+\.\d{4}  grad_norm: \d+\.\d{4}  memory: 2\.65GiB\(2\.79%\)  tps: [\d,]+  tflops: \d+\.\d\d  "
@@ -141,3 +142,14 @@ def test_a_repair_is_told_and_the_plan_names_who_is_lost():
     assert any("driver: step 13 is repaired" in line for line in text)
     assert "  stage 0   layers 0-1   w0 on n0   lost: replica 1" in text
     assert any("20 of 20 committed, 0 lost, 1 recoveries" in line for line in text)
+
+
+def test_a_change_of_the_plan_is_told_with_its_pause():
+    assert transition_text(RESIZED) == (
+        "after step 12 dp=2 tp=1 pp=2 has become dp=1 tp=1 pp=2, with a pause of 0.30 s (0.20 s predicted), 0 bytes "
+        "moved: n1 goes"
+    )
+    assert "dp=2 tp=1 pp=2 goes on with other workers" in transition_text(replace(RESIZED, after=RESIZED.before))
+    assert transition_text(replace(RESIZED, certified=False)) == (
+        "dp=1 tp=1 pp=2 is given up and dp=2 tp=1 pp=2 goes on, after 0.30 s: it moved"
+    )
