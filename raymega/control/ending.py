@@ -87,7 +87,7 @@ def stop_soon(brain: Brain, state: Settling | Restoring | Moving, event: StopAsk
     """A step is repaired, or state moves: stop with the step after it, where there is state to go on with."""
     asked = _stop(event, now)
     again = state.stop is not None and state.stop.by == "interrupt" and event.by == "interrupt"
-    keeps = isinstance(state, Moving) or (state.held if isinstance(state, Settling) else state.repair is not None)
+    keeps = not isinstance(state, Settling) or state.held  # what is loaded is of the newest checkpoint, so it is saved
     saved = state.story.safe_step == state.story.committed
     if again or not keeps or saved or state.story.committed >= brain.rules.steps or is_overdue(asked, now):
         return stop_now(brain, state, event, now)
