@@ -17,10 +17,11 @@ import torch
 import torch.distributed as dist
 
 from raymega.comm.failures import group_broken, timed_out
+from raymega.comm.gloo_sends import SendWaiter
 from raymega.comm.group import GroupSpec, ReduceOp, Work
 from raymega.comm.rendezvous import Rendezvous
 from raymega.comm.shared_reduce import SharedReduce
-from raymega.comm.sockets import Connection, cut
+from raymega.comm.sockets import Connection, cut, has_ended
 from raymega.comm.traffic import Traffic
 from raymega.errors import ClusterError
 from raymega.plan.plan import WorkerId
@@ -45,7 +46,10 @@ class GlooWork:
 
     def wait(self) -> None:
         try:
-            self._work.wait()
+            if self._op == "send":
+                self._group.sends.wait(self._work, is_over=self._group.has_ended)
+            else:
+                self._work.wait()
         except RuntimeError as error:
             raise self._group.failed(error, op=self._op, index=self._index, peer=self._peer) from error
 
@@ -68,6 +72,7 @@ class GlooGroup:
         self._broken: str | None = None
         self._num_collectives = 0
         self._shared = SharedReduce()
+        self.sends = SendWaiter()
         self._reduce = {"sum": _reduction(dist.ReduceOp.SUM), "max": _reduction(dist.ReduceOp.MAX)}
         self._slot = torch.zeros(_SLOT_BYTES, dtype=torch.uint8)
         self._slots = torch.zeros(self.size * _SLOT_BYTES, dtype=torch.uint8)
@@ -140,6 +145,7 @@ class GlooGroup:
 
     def close(self) -> None:
         self._break("this worker closed it")
+        self.sends.close()
         self._pg = None
         self._shared = SharedReduce()
 
@@ -159,6 +165,10 @@ class GlooGroup:
         if peer is not None:
             return (self.spec.members[peer],)
         return self._rendezvous.laggards(self.spec, index=index)
+
+    def has_ended(self) -> bool:
+        """Whether no message can come or go any more."""
+        return self._broken is not None or has_ended(self._connections)
 
     def _break(self, reason: str) -> None:
         self._broken = self._broken or reason

@@ -13,6 +13,7 @@ A listening socket is never cut: gloo's loop thread would end the process.
 """
 
 import os
+import select
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,6 +59,20 @@ def cut(connections: Iterable[Connection]) -> None:
                 copy.shutdown(socket.SHUT_RDWR)
             except OSError:  # the peer was faster
                 continue
+
+
+def has_ended(connections: Iterable[Connection]) -> bool:
+    """Whether one of them has ended in both directions, at whichever end, or is closed already."""
+    for connection in connections:
+        copy = _copy(connection.fd, connection.inode)
+        if copy is None:
+            return True
+        with copy:
+            state = select.poll()
+            state.register(copy, 0)  # nothing but the end is asked for
+            if state.poll(0):
+                return True
+    return False
 
 
 def _socket_files() -> list[tuple[int, int]]:

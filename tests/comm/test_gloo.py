@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 
+from raymega.comm import gloo_sends, sockets
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Group
 from raymega.comm.store import RendezvousStore
@@ -151,3 +152,32 @@ def test_eight_members_agree_to_the_bit() -> None:
 
     first, *rest = on_group(GlooWorld(), 8, body)
     assert all(torch.equal(first, x) for x in rest)
+
+
+def test_a_send_that_is_cut_while_it_is_written_ends(monkeypatch):
+    never = threading.Event()
+    monkeypatch.setattr(gloo_sends, "LOOK_S", 0.001)
+    waiter = gloo_sends.SendWaiter()
+
+    class Forgotten:
+        def wait(self):
+            never.wait(20.0)
+
+    with pytest.raises(RuntimeError, match="its connection ended while it was sent"):
+        waiter.wait(Forgotten(), is_over=lambda: True)
+    never.set()
+    waiter.close()
+
+
+def test_connections_that_were_cut_at_either_end_have_ended():
+    listener = socket.create_server(("127.0.0.1", 0))
+    before = sockets.open_sockets()
+    near = socket.create_connection(listener.getsockname())
+    far, _ = listener.accept()
+    both = sockets.new_connections(before)
+    assert not sockets.has_ended(both)
+    sockets.cut(both[:1])
+    assert sockets.has_ended(both[:1])
+    for end in (near, far, listener):
+        end.close()
+    assert sockets.has_ended(both)
