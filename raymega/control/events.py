@@ -78,6 +78,8 @@ class WorkerLost:
     Args:
         silent_s: how long ago its last sign of life was when this was noticed.
         node_gone: its node is known to be gone too.
+        absent: it was not there when this controller took over; perhaps it was never started, so its node is not to
+            blame.
         heard: the newest commit that was reported of the state in force, by whomever.
     """
 
@@ -86,6 +88,7 @@ class WorkerLost:
     cause: str
     silent_s: float = 0.0
     node_gone: bool = False
+    absent: bool = False
     heard: Decided | None = None
 
 

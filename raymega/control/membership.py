@@ -72,7 +72,7 @@ def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Dec
         return Decision(state=state)
     starting = isinstance(state, Starting | Restoring) and event.worker in state.fresh
     unborn = starting or not state.story.outlook.is_born(event.worker)
-    if unborn or event.node_gone:
+    if (unborn and not event.absent) or event.node_gone:
         state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
     cause = f"{event.cause} (node {event.node})"
     return lose(brain, state, ((event.worker, cause),), now, heard=event.heard, silent_s=event.silent_s)

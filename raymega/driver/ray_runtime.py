@@ -129,7 +129,7 @@ class RayRuntime:
         self._membership.adopt(state, skipped=skipped)
         for seat in self._workers.adopt(seats):
             gone = seat.node not in self._watch.alive
-            self.tell(WorkerLost(worker=seat.worker, node=seat.node, cause=ABSENT, node_gone=gone))
+            self.tell(WorkerLost(worker=seat.worker, node=seat.node, cause=ABSENT, node_gone=gone, absent=True))
 
     def tell(self, event: Event) -> None:
         """Add an event, from any thread."""

@@ -152,7 +152,7 @@ class FakeHands:
         self.seats = {worker: seat for worker, seat in self.seats.items() if worker in known}
         for worker, seat in known.items():
             if worker not in self.seats:
-                self.tell(0.0, WorkerLost(worker=worker, node=seat.node, cause="not there any more"))
+                self.tell(0.0, WorkerLost(worker=worker, node=seat.node, cause="not there any more", absent=True))
         plan = plan_of(state)
         if plan is not None and state.story.generation > self.generation:
             self.generation, self.plan, self.left, self.running = state.story.generation, plan, set(), False

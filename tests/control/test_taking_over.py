@@ -129,3 +129,10 @@ def test_a_controller_that_dies_while_the_plan_changes_costs_no_step(sent):
     for turn in sorted(near):
         last, _ = play_through(resized(), [Death(turn=turn, sent=sent)], brain=mind)
         assert (last.exit_code, last.story.steps_lost, last.story.committed) == (0, 0, 30), turn
+
+
+def test_workers_that_were_asked_for_and_never_started_do_not_speak_against_their_nodes():
+    world = hands(nodes=nodes(2, 2, 2))
+    last, (_, after) = play_through(world, [Death(turn=1, sent=0)], brain=brain())
+    assert (last.exit_code, len(world.started)) == (0, 4)
+    assert {decision.state.story.avoided for decision in after} == {frozenset()}
