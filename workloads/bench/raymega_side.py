@@ -23,7 +23,7 @@ from raymega.worker.ray_actor import RemoteWorker
 from workloads.bench.contender import LIMIT_S, Block, Processors
 from workloads.bench.same_work import rows_of
 
-GENERATION = 1
+EPOCH, GENERATION = 1, 1
 FACTORY = "raymega.worker.worker:Worker"
 
 
@@ -39,23 +39,23 @@ class RaymegaWorkers:
 
     def start(self, store: tuple[str, int]) -> None:
         """Load the libraries, build groups and first values on all workers."""
-        births = ray.get([actor.build.remote() for actor in self._actors.values()])
+        births = ray.get([actor.build.remote(EPOCH) for actor in self._actors.values()])
         self._processors = Processors(birth.pid for birth in births)
         assignment = Assignment(generation=GENERATION, plan=self._plan, step=0, store=store)
-        ray.get([actor.start.remote(assignment) for actor in self._actors.values()])
+        ray.get([actor.start.remote(EPOCH, assignment) for actor in self._actors.values()])
         for worker in self._actors:
             self._reports(worker, Ready, number=1)
 
     def prepare(self, steps: tuple[int, int]) -> None:
         batches = [batch_of(self._config, step) for step in range(*steps)]
         for worker, actor in self._actors.items():
-            ray.get(actor.feed.remote(GENERATION, tuple(self._part(batch, worker) for batch in batches)))
+            ray.get(actor.feed.remote(EPOCH, GENERATION, tuple(self._part(batch, worker) for batch in batches)))
         self._until = steps[1]
 
     def run(self) -> Block:
         used_s, began = self._processors.seconds, time.perf_counter()
         for actor in self._actors.values():
-            actor.grant.remote(GENERATION, self._until, ())
+            actor.grant.remote(EPOCH, GENERATION, self._until, ())
         done = self._reports(self._plan.workers[0], StepReport, until_step=self._until)
         seconds = time.perf_counter() - began
         self.phases += [report.seconds for report in done]
@@ -68,7 +68,7 @@ class RaymegaWorkers:
     @property
     def log_bytes(self) -> int:
         """The most that any worker has held of messages of a step."""
-        pulses: list[Pulse] = ray.get([actor.pulse.remote(0, 0.0) for actor in self._actors.values()])
+        pulses: list[Pulse] = ray.get([actor.pulse.remote(EPOCH, 0, 0.0) for actor in self._actors.values()])
         return max(pulse.log_bytes for pulse in pulses)
 
     def _part(self, batch: StepBatch, worker: WorkerId) -> StepBatch:
@@ -87,7 +87,7 @@ class RaymegaWorkers:
         """Reports of `kind`, until there are `number` of them or the last is of `until_step`."""
         found: list[Any] = []
         while not found or (found[-1].step < until_step if until_step else len(found) < number):
-            pulse = ray.get(self._actors[worker].pulse.remote(self._seen[worker], LIMIT_S))
+            pulse = ray.get(self._actors[worker].pulse.remote(EPOCH, self._seen[worker], LIMIT_S))
             assert pulse.reports, f"{worker} said nothing for {LIMIT_S} s in phase {pulse.phase}"
             for sequence, report in pulse.reports:
                 self._seen[worker] = sequence
@@ -129,7 +129,7 @@ def raymega_workers(config: Config, plan: Plan, *, folder: str) -> Iterator[Raym
         side.start(store.address)
         yield side
     finally:
-        ray.wait([actor.stop.remote() for actor in actors.values()], num_returns=len(actors), timeout=LIMIT_S)
+        ray.wait([actor.stop.remote(EPOCH) for actor in actors.values()], num_returns=len(actors), timeout=LIMIT_S)
         for actor in actors.values():
             ray.kill(actor, no_restart=True)
         store.close()
