@@ -1,6 +1,7 @@
 # make train   set up, then train the default model here (TRAIN="..." are arguments of `raymega train`)
 # make test    set up, then every test: the pure layer first (make pure: only that)
 # make bench   measure against plain torch, DDP and torch's pipelining, side by side (BENCH="nano/ddp bubble run": parts)
+# make chaos   every kill of a step, and a long run under faults, on real processes (CHAOS="kills soak": parts)
 # make check   format, lint, types, floors
 #
 # Each does all its own set-up, once. PYTHON=python3.12 picks the interpreter.
@@ -8,7 +9,7 @@
 TRAIN ?= nano
 PURE = $(wildcard tests/test_*.py $(addprefix tests/,house config pipeline plan layout control sim))
 
-.PHONY: train test pure bench check format
+.PHONY: train test pure bench chaos check format
 
 train:
 	@PYTHON="$(PYTHON)" .ci/setup train
@@ -25,6 +26,10 @@ pure:
 bench:
 	@PYTHON="$(PYTHON)" .ci/setup train
 	@.venv/bin/python -m workloads.bench $(BENCH)
+
+chaos:
+	@PYTHON="$(PYTHON)" .ci/setup test
+	@.venv/bin/python -m workloads.chaos $(CHAOS)
 
 check:
 	@PYTHON="$(PYTHON)" .ci/setup test

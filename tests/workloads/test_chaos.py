@@ -1,0 +1,33 @@
+"""A sample of every kill of a step, and a short soak, on real processes. `make chaos` runs all of them."""
+
+import random
+
+import pytest
+
+from workloads.chaos.kills import LAYOUTS, kill, kills_of, opened
+from workloads.chaos.soak import soak
+
+SAMPLE = 5  # of each layout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_worker_that_kills_itself_anywhere_in_a_step_costs_nothing(layout):
+    cases = random.Random(f"{layout}").sample(list(kills_of(layout)), SAMPLE)
+    with opened(layout) as arena:
+        calm = arena.run()
+        for case in cases:
+            print(kill(arena, case, calm=calm))
+
+
+def test_every_action_phase_and_sum_of_every_worker_is_among_the_kills():
+    cases = [case for layout in LAYOUTS for case in kills_of(layout)]
+    assert len(set(map(str, cases))) == len(cases) == 208
+    assert {case.order.phase for case in cases} >= {"compute", "reduce", "decide", "apply"}
+
+
+@pytest.mark.slow
+def test_a_run_under_faults_ends_as_if_there_had_been_none():
+    soaked = soak(steps=30, faults=4, seed=3)
+    print(soaked)
+    assert sum(soaked.faults.values()) == 4

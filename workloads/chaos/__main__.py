@@ -1,0 +1,43 @@
+"""`python -m workloads.chaos [kills] [soak]`: what `make chaos` runs."""
+
+import sys
+import time
+
+from workloads.chaos.kills import LAYOUTS, Verdict, kill, kills_of, opened
+from workloads.chaos.soak import soak
+
+
+def all_kills() -> int:
+    """Every kill of every layout; the number of those that cost something."""
+    failed = 0
+    for layout in LAYOUTS:
+        began, verdicts = time.monotonic(), list[Verdict]()
+        with opened(layout) as arena:
+            calm = arena.run()
+            for case in kills_of(layout):
+                try:
+                    verdicts.append(kill(arena, case, calm=calm))
+                except AssertionError as error:
+                    failed += 1
+                    print(f"NOT SO: {case}: {error!r}"[:500], flush=True)
+        seconds = sorted(verdict.repair_s for verdict in verdicts) or [0.0]
+        print(
+            f"{layout}: {len(verdicts)} kills cost nothing in {time.monotonic() - began:.0f} s; from the last sign of "
+            f"life to the commit {seconds[len(seconds) // 2]:.2f} s median, {seconds[-1]:.2f} s most; "
+            f"weights to the bit {sum(verdict.bits for verdict in verdicts)}",
+            flush=True,
+        )
+    return failed
+
+
+def main(words: list[str]) -> int:
+    """Run the parts that are named, or both."""
+    parts = words or ["kills", "soak"]
+    failed = all_kills() if "kills" in parts else 0
+    if "soak" in parts:
+        print(soak(steps=400, faults=200, seed=0), flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(sys.argv[1:]) else 0)

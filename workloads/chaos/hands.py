@@ -1,0 +1,212 @@
+"""The brain's hands on plain processes: the driver's own membership, feeder and publisher; a crew instead of Ray."""
+
+import queue
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raymega.checkpoint.store import join_uri
+from raymega.config.schema import Config
+from raymega.control import commands as ask
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    DrainAsked,
+    Event,
+    NodesChanged,
+    WorkerBorn,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.states import NodeDevices
+from raymega.driver.chaos import ChaosHands
+from raymega.driver.membership import Membership
+from raymega.driver.publishing import Imprint, Publisher
+from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.translate import event_of
+from raymega.errors import StateError
+from raymega.layout.checkpoint_layout import directory_of
+from raymega.metrics import StepRecord
+from raymega.plan.plan import WorkerId
+from raymega.worker.interface import (
+    ChaosAsked,
+    GenerationBroken,
+    Pulse,
+    Ready,
+    Report,
+    ShardsSaved,
+    StepReport,
+    StepTrace,
+)
+from workloads.chaos.crew import Crew, News
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """What a run has told, in the order in which it did."""
+
+    records: dict[int, StepRecord] = field(default_factory=dict)
+    assigned: list[ask.AssignPlan] = field(default_factory=list)
+    repairs: list[ask.WriteRepair] = field(default_factory=list)
+    rewound: list[int] = field(default_factory=list)
+    lost: list[tuple[float, WorkerId]] = field(default_factory=list)
+    committed_at: dict[int, float] = field(default_factory=dict)
+    commands: list[ask.Command] = field(default_factory=list)
+
+
+class ProcessHands:
+    """`control.runtime.Runtime` over a crew. Committed steps are told to `on_step` in the loop's thread."""
+
+    def __init__(self, config: Config, *, crew: Crew, rendezvous: Rendezvous, sources: object, folder: Path) -> None:
+        self.kept = Kept()
+        self._config, self._crew, self._folder = config, crew, folder
+        self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self._orders = ThreadPoolExecutor(1, thread_name_prefix="orders")
+        self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
+        self._membership = Membership(
+            crew, make_sources=lambda: sources, rendezvous=rendezvous, eval_batches=0, failed=self._events.put
+        )  # type: ignore[arg-type]
+        self._publisher = Publisher(
+            config=config, imprint=Imprint(run_id="toy", config_digest="", tokenizer="none"), directory=str(folder)
+        )
+        self._chaos = ChaosHands(self.tell)
+        self._gone: set[WorkerId] = set()
+        self.changed = threading.Condition()
+        crew.news = News(born=self._born, pulse=self._heard, lost=self._lost)
+
+    def now(self) -> float:
+        return time.time()
+
+    def tell(self, event: Event) -> None:
+        self._events.put(event)
+
+    def tell_nodes(self, devices: dict[str, int]) -> None:
+        self.tell(NodesChanged(nodes=tuple(NodeDevices(node=n, devices=d) for n, d in sorted(devices.items()))))
+
+    def disturb(self, orders: tuple[str, ...]) -> None:
+        """Have these things go wrong in workers that are there, and in those to come."""
+        self._chaos.add(orders)
+        for worker in self._crew.names:
+            self._crew.send(worker, "chaos", orders)
+
+    def drain(self, node: str, *, for_s: float) -> None:
+        self.tell(DrainAsked(request=None, node=node, by_t=time.time() + for_s, cause="the soak says so"))
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        try:
+            event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def carry_out(self, command: ask.Command) -> None:
+        self._keep(command)
+        match command:
+            case ask.StartWorkers():
+                self._do(self._orders, lambda: self._crew.start(command.seats))
+            case ask.StopWorkers():
+                self._do(self._undertaker, lambda: self._crew.kill(command.workers))
+            case ask.AssignPlan():
+                self._do(self._orders, lambda: self._membership.assign(command))
+            case ask.AbortGeneration():
+                self._do(self._orders, lambda: self._membership.abort(command))
+            case ask.FeedFrom():
+                self._do(self._orders, lambda: self._membership.feed_from(command.step))
+            case ask.Grant():
+                self._do(self._orders, lambda: self._membership.grant(command))
+            case ask.PublishCheckpoint():
+                self._do(self._undertaker, lambda: self._publish(command))
+            case _:
+                pass  # for records, and for people
+
+    def _keep(self, command: ask.Command) -> None:
+        kept = self.kept
+        kept.commands.append(command)
+        match command:
+            case ask.WriteStep():
+                assert command.record.step not in kept.records, "every step is written once"
+                kept.records[command.record.step] = command.record
+                kept.committed_at[command.record.step] = time.monotonic()
+                with self.changed:
+                    self.changed.notify_all()
+            case ask.Rewind():
+                kept.rewound.append(command.step)
+                for step in [step for step in kept.records if step > command.step]:
+                    del kept.records[step]
+            case ask.AssignPlan():
+                kept.assigned.append(command)
+            case ask.WriteRepair():
+                kept.repairs.append(command)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Let go of the crew, which lives on."""
+        self._crew.news = None
+        for thread in (self._orders, self._undertaker):
+            thread.shutdown()
+        self._membership.close()
+
+    def _do(self, thread: ThreadPoolExecutor, work: object) -> None:
+        def ended(done: "Future[None]") -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._events.put(error)
+
+        thread.submit(work).add_done_callback(ended)  # type: ignore[arg-type]
+
+    def _publish(self, command: ask.PublishCheckpoint) -> None:
+        step, skipped = command.step, self._membership.skipped(generation=command.generation, step=command.step)
+        if skipped is None:
+            self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
+            return
+        try:
+            self._publisher.publish(
+                step=step, generation=command.generation, workers=command.workers,
+                tokens_total=command.tokens_total, skipped=skipped,
+            )  # fmt: skip
+        except (StateError, OSError) as error:
+            self.tell(CheckpointFailed(step=step, reason=str(error)))
+        else:
+            uri = join_uri(str(self._folder), directory_of(step))
+            self.tell(CheckpointPublished(step=step, uri=uri, tokens_total=command.tokens_total))
+
+    # Called from the crew's thread.
+
+    def _born(self, worker: WorkerId) -> None:
+        if self._chaos.orders:
+            self._crew.send(worker, "chaos", self._chaos.orders)
+        self.tell(WorkerBorn(worker=worker))
+
+    def _heard(self, pulse: Pulse) -> None:
+        for _, report in pulse.reports:
+            self._take(pulse.worker, report)
+
+    def _take(self, worker: WorkerId, report: Report) -> None:
+        match report:
+            case Ready():
+                if self._membership.is_complete_with(worker, report):
+                    self.tell(WorkersReady(generation=report.generation))
+                return
+            case ChaosAsked():
+                self._chaos.take(report, node=self._crew.node_of(worker))
+                return
+            case StepTrace():
+                return
+            case ShardsSaved():
+                self._publisher.saved(worker, report)
+            case StepReport() if not self._membership.is_news(report):
+                return
+            case GenerationBroken():
+                for commit in report.commits:
+                    self._take(worker, commit)
+        self.tell(event_of(worker, report))
+
+    def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
+        self.kept.lost.append((time.monotonic(), worker))
+        node = self._crew.node_of(worker)
+        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, heard=self._membership.heard))
+        self._do(self._undertaker, lambda: self._crew.kill((worker,)))

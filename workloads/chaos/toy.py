@@ -1,0 +1,99 @@
+"""A run small enough to be broken hundreds of times: a tiny model, and rows that can be told by their content."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from raymega.config.resolve import resolve
+from raymega.config.schema import Config
+from raymega.driver.feeder import Sources
+
+VOCABULARY, SEQUENCE = 97, 24
+MODEL = {
+    "hidden_size": 48, "num_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_size": 8,
+    "ffn_size": 80, "vocab_size": VOCABULARY,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """dp, tp, pp, as people write them."""
+
+    dp: int
+    tp: int
+    pp: int
+
+    @property
+    def size(self) -> int:
+        return self.dp * self.tp * self.pp
+
+    def __str__(self) -> str:
+        return f"dp={self.dp} tp={self.tp} pp={self.pp}"
+
+
+def config_of(layout: Layout, *, steps: int, every_steps: int = 0, **elastic: object) -> Config:
+    """A run on `layout`; plain SGD, which shows every wrong factor."""
+    return resolve(
+        Config.model_validate(
+            {
+                "model": MODEL,
+                "data": {"seq_len": SEQUENCE},
+                "parallelism": {
+                    "data_parallel_size": layout.dp,
+                    "tensor_model_parallel_size": layout.tp,
+                    "pipeline_model_parallel_size": layout.pp,
+                },
+                "training": {
+                    "steps": steps, "batch_size": 12, "micro_batch_size": 2, "optimizer": "sgd", "lr": 0.02,
+                    "weight_decay": 0.0, "clip_grad": 0.0,
+                },
+                "checkpoint": {"every_steps": every_steps},
+                "elastic": {"lease_s": 5.0, "orphan_lease_s": 20.0, "group_timeout_s": 30.0, "max_restarts": 50}
+                | elastic,
+            }
+        ),
+        name="toy",
+        seed=1234,
+        vocab_size=VOCABULARY,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A whole batch."""
+
+    step: int
+    samples: np.ndarray
+    ids: np.ndarray
+    mask: np.ndarray | None
+    trained_tokens: int
+
+
+class Stream:
+    """Batches from step `first` on."""
+
+    def __init__(self, first: int, end: int, *, batch_size: int) -> None:
+        self._first, self._end, self._batch_size = first, end, batch_size
+
+    def __iter__(self) -> Iterator[Rows]:
+        for step in range(self._first, self._end):
+            samples = np.arange(step * self._batch_size, (step + 1) * self._batch_size)
+            column = samples[:, None]
+            ids = (5 * column + np.arange(SEQUENCE + 1) * (1 + column % 3)) % VOCABULARY
+            yield Rows(
+                step=step, samples=samples, ids=ids.astype(np.int32), mask=None,
+                trained_tokens=self._batch_size * SEQUENCE,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def sources_of(config: Config) -> Sources:
+    size, steps = config.training.batch_size, config.training.steps
+    return Sources(
+        train=lambda step: Stream(step, steps, batch_size=size),
+        valid=lambda: Stream(0, 0, batch_size=size),
+        steps=steps,
+    )
