@@ -1,7 +1,7 @@
 """A controller takes over from one that was killed, or stopped and woken, over fake workers in real actors.
 
-These commit each at its own pace and have no ledgers, so a step may be rewound, as real workers never do together
-(`tests/end_to_end/test_repair.py`). Here each step is written once, no worker is replaced, and the old one is refused.
+These commit each at its own pace and have no ledgers, so steps may be rewound; that real workers lose none is shown in
+`tests/end_to_end/test_repair.py`. Here each step is written once, no worker is replaced, and the old one is refused.
 """
 
 import json
