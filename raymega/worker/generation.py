@@ -7,7 +7,7 @@ enter: groups, state, Ready or Moved --> run: [ leave -> batch -> step -> report
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -103,17 +103,19 @@ class Generation:
         return Ready(generation=self.number, committed=state.committed, seconds=seconds)
 
     def _move(self) -> Moved:
+        began = time.perf_counter()
         settings = self._desk.settings
         mover = Mover.of(self._assignment, settings=settings, fabric=self._fabric)
         old = mover.settle(self._desk.held)
         self._forget_work()
         self._build_world()
+        built = time.perf_counter()
         self.phase = "moving"
         state = TrainState.blank(settings.config, world=self._world, device=self._device, old=old)
         moved = mover.move(old=old, new=state)
         self._prepare(state)
         self._desk.held.offer(state)
-        return moved
+        return replace(moved, seconds={"regroup": built - began, **moved.seconds})
 
     def _build_world(self) -> None:
         settings, assignment = self._desk.settings, self._assignment

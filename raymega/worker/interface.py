@@ -122,7 +122,7 @@ class Moved:
     """This worker's part in a move of state is done; what it holds counts once the generation's first grant comes.
 
     Args:
-        seconds: settle, build, fingerprint, move.
+        seconds: regroup (settle, groups of the plan), build (groups of the move), fingerprint, move.
     """
 
     generation: int
@@ -243,7 +243,7 @@ class Pulse:
     worker: WorkerId
     generation: int
     committed: int
-    phase: str  # idle, building, loading, waiting-batch, compute, reduce, decide, apply
+    phase: str  # idle, building, loading, moving, waiting-batch, compute, reduce, decide, apply
     reports: tuple[tuple[int, Report], ...]  # (sequence number, report), ascending
     rss_bytes: int
     device_bytes: int

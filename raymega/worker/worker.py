@@ -168,6 +168,8 @@ class Worker:
 
     def _serve(self, assignment: Assignment, *, fabric: Fabric) -> None:
         """Send state to those who go on, and stay until the generation is over."""
+        assert self._generation is not None, "it is in a generation"
+        self._generation.phase = "moving"
         moved = serve(assignment, settings=self.settings, fabric=fabric, held=self._desk.held)
         self.reports.add(moved)
         self.orders.next_leave(assignment.generation, assignment.step)
