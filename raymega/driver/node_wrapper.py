@@ -83,7 +83,7 @@ def _leave(raylet: Raylet | None, heard: Ears, *, drain: Callable[..., str], dea
     refused = drain(raylet.node, gcs_address=raylet.gcs_address, by_t=time.time() + deadline_s, reason="SIGTERM")
     if refused:
         return _Parting(is_left=False, reason=f"{refused}; Ray ends at once")
-    _tell_end(raylet.process.wait, heard, "left")
+    _tell_end(raylet.wait, heard, "left")
     try:
         said = heard.get(timeout=max(0.0, began + deadline_s - ENDING_S - time.monotonic()))
     except queue.Empty:

@@ -9,7 +9,10 @@ apply_auth_mode    Ray reads RAY_AUTH_MODE when it is imported; a Ray that canno
 """
 
 import importlib
+import os
+import select
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +82,13 @@ class Raylet:
     process: psutil.Process
     node: str
     gcs_address: str
+
+    def wait(self) -> None:
+        """Block until it has ended, whether or not anybody has collected it."""
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.process.pid)
+            select.select([handle], [], [])
+            os.close(handle)
 
 
 def raylet_below(pid: int) -> Raylet | None:
