@@ -14,6 +14,7 @@ from typing import Any
 import ray
 
 from raymega.cli.reading import run_directory
+from raymega.config.chaos import parse
 from raymega.control.commands import Answer
 from raymega.driver.drain import node_named, this_node
 from raymega.driver.json_lines import read_lines
@@ -43,6 +44,15 @@ def resized(word: str, *, devices: int | None, plan: str | None) -> str:
     mesh = None if plan is None else mesh_of(plan)
     with live_run(word) as run:
         return f"{run.name}: {_accepted(run.resize(devices=devices, mesh=mesh), run=run.name)}"
+
+
+def disturbed(word: str, *, orders: tuple[str, ...]) -> str:
+    """Have things go wrong in a run on purpose. Raises: ConfigError if it cannot carry all orders out."""
+    for order in orders:
+        parse(order)
+    with live_run(word) as run:
+        run.chaos(orders)
+        return "\n".join(f"{run.name}: {parse(order)}" for order in orders)
 
 
 def stopped(word: str, *, grace_s: float | None) -> tuple[str, int]:

@@ -46,6 +46,23 @@ def drain(
     typer.echo(drained(run, node=node or None, deadline_s=deadline))
 
 
+def chaos(
+    run: Run,
+    orders: Annotated[list[str], typer.Argument(metavar="ORDER...", help="VERB [WHERE] step=K [POINT] [for=SECONDS]")],
+) -> None:
+    """Have things go wrong in a live run, on purpose and at a named point; each order fires once.
+
+    \b
+    Verbs: kill, stall, slow, cut, drain, fill-disk.
+    Examples:
+      raymega chaos quick-otter "kill stage=1 replica=0 step=40 action=B3"
+      raymega chaos quick-otter "stall stage=0 replica=1 step=50 for=5" "drain node=1 step=60 for=30"
+    """
+    from raymega.cli.live import disturbed
+
+    typer.echo(disturbed(run, orders=tuple(orders)))
+
+
 def stop(
     run: Run,
     grace: Annotated[
@@ -78,4 +95,4 @@ def node(
     raise typer.Exit(run_node(command, deadline_s=deadline))
 
 
-VERBS = (resize, drain, stop, node)
+VERBS = (resize, drain, chaos, stop, node)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from raymega.config.fault import nearest
 from raymega.control.commands import Answer
@@ -70,6 +70,15 @@ class LiveRun:
         except RayActorError as error:
             raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
         return answer
+
+    def chaos(self, orders: tuple[str, ...]) -> None:
+        """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
+        try:
+            ray.get(self.actor.chaos.remote(orders), timeout=ANSWER_LIMIT_S)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, ConfigError) else error from None
+        except RayActorError as error:
+            raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
 
     def stop(self, *, grace_s: float | None = None) -> Ended | None:
         """Ask the run to end at its next boundary and wait for that; None: it was over before it could say how."""
