@@ -22,12 +22,14 @@ ELEMENT_BYTES = 4  # state is fp32
 
 
 def brain_of(config: Config, *, rules: Rules) -> Brain:
-    """The brain of a run of `config`; a live run keeps its plan."""
+    """The brain of a run of `config`. The state of a user's own model is known to its workers only: it stays."""
 
     def planned(seats: tuple[Seat, ...]) -> PlanChoice:
         return plan_for(config, workers={seat.worker: seat.node for seat in seats})
 
-    return Brain(rules=rules, plan_for=planned)
+    return Brain(
+        rules=rules, plan_for=planned, moves=None if config.model.custom is not None else ConfigMoves(config=config)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +37,17 @@ class ConfigMoves:
     """`control.decision.Moves` of a run's config."""
 
     config: Config
-    specs: tuple[ParamSpec, ...]
-    kinds: tuple[str, ...]
+
+    @property
+    def specs(self) -> tuple[ParamSpec, ...]:
+        """Every parameter of the model."""
+        return param_specs(self.config.model, seq_len=self.config.data.seq_len)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the state that each of them has."""
+        moments = () if self.config.training.optimizer == "sgd" else ("exp_avg", "exp_avg_sq")
+        return ("param", *moments)
 
     def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> PlanChoice:
         asked = self.config
@@ -47,9 +58,10 @@ class ConfigMoves:
         return plan_for(asked, workers={seat.worker: seat.node for seat in seats})
 
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
+        specs = self.specs
         found = moves(
-            old=held_by(transition.old, specs=self.specs, workers=transition.senders),
-            new=held_by(new, specs=self.specs, workers=new.living),
+            old=held_by(transition.old, specs=specs, workers=transition.senders),
+            new=held_by(new, specs=specs, workers=new.living),
             alive=frozenset(transition.senders),
             node_of=transition.node_of,
         )
@@ -63,10 +75,3 @@ class ConfigMoves:
         self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
     ) -> Certified | Refused:
         return certify(specs=self.specs, kinds=self.kinds, transition=transition, new=new, step=step, parts=parts)
-
-
-def moves_of(config: Config) -> ConfigMoves:
-    """What can be known of the state of a run of `config`."""
-    moments = () if config.training.optimizer == "sgd" else ("exp_avg", "exp_avg_sq")
-    specs = param_specs(config.model, seq_len=config.data.seq_len)
-    return ConfigMoves(config=config, specs=specs, kinds=("param", *moments))

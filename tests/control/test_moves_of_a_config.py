@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.control.brain import moves_of
+from raymega.control.brain import ConfigMoves
 from raymega.control.outlook import Wish
 from raymega.control.states import Seat
 from raymega.errors import PlanError, StateLost
@@ -17,7 +17,7 @@ from tests.plan.test_planner import config
 
 SEATS = tuple(Seat(worker=f"w{n}", node=f"n{n // 2}", device=n % 2) for n in range(4))
 CONFIG = config(dp=2, pp=2).model_copy(update={"model": config().model.model_copy(update={"vocab_size": 512})})
-MOVES = moves_of(CONFIG)
+MOVES = ConfigMoves(config=CONFIG)
 PLAN: Plan = MOVES.plan_for(SEATS, Wish()).plan
 
 
