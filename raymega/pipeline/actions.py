@@ -19,14 +19,22 @@ from itertools import accumulate
 
 from raymega.errors import ConfigError
 
-_ACTION = re.compile(r"(\d+)([FB])(\d+)")
+_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 
 
 class Kind(StrEnum):
-    """Half of the work on a micro-batch. A backward split in an input and a weight part would add I and W."""
+    """Forward, backward; or the two parts of a backward, for the input, which others wait for, and for the weights."""
 
     F = "F"
     B = "B"
+    I = "I"  # noqa: E741  the literature's letter
+    W = "W"
+
+
+WHOLE = (Kind.F, Kind.B)
+"""The kinds of a step whose backwards are not split."""
+SPLIT = (Kind.F, Kind.I, Kind.W)
+"""The kinds of one whose backwards are."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +65,7 @@ def parse(text: str) -> Action:
     """
     match = _ACTION.fullmatch(text)
     if match is None:
-        raise ConfigError(f"{text!r} is no action. Write stage, F or B, micro-batch: 2F0.", text=text)
+        raise ConfigError(f"{text!r} is no action. Write stage, one of F B I W, micro-batch: 2F0.", text=text)
     stage, kind, microbatch = match.groups()
     return Action(int(stage), Kind(kind), int(microbatch))
 
@@ -81,20 +89,25 @@ def source(action: Action, *, num_stages: int) -> Action | None:
     stage, microbatch = action.stage, action.microbatch
     if action.kind is Kind.F:
         return Action(stage - 1, Kind.F, microbatch) if stage > 0 else None
-    return Action(stage + 1, Kind.B, microbatch) if stage < num_stages - 1 else Action(stage, Kind.F, microbatch)
+    if action.kind is Kind.W:
+        return Action(stage, Kind.I, microbatch)
+    return Action(stage + 1, action.kind, microbatch) if stage < num_stages - 1 else Action(stage, Kind.F, microbatch)
 
 
 def sink(action: Action, *, num_stages: int) -> Action | None:
-    """The action that takes in the output of `action`; None for the first stage's backward. Inverse of `source`."""
+    """The action that takes in the output of `action`; None for the first stage's backward.
+
+    The inverse of `source` where backwards are whole; of a split one, the parts for the weights take nobody's input.
+    """
     stage, microbatch = action.stage, action.microbatch
-    if action.kind is Kind.B:
-        return Action(stage - 1, Kind.B, microbatch) if stage > 0 else None
+    if action.kind is Kind.W:
+        return None
+    if action.kind is not Kind.F:
+        return Action(stage - 1, action.kind, microbatch) if stage > 0 else None
     return Action(stage + 1, Kind.F, microbatch) if stage < num_stages - 1 else Action(stage, Kind.B, microbatch)
 
 
-def work_of_step(
-    *, num_stages: int, num_microbatches: int, kinds: tuple[Kind, ...] = (Kind.F, Kind.B)
-) -> frozenset[Action]:
+def work_of_step(*, num_stages: int, num_microbatches: int, kinds: tuple[Kind, ...] = WHOLE) -> frozenset[Action]:
     """All that a step has to do: every micro-batch once, in each kind, at every virtual stage."""
     return frozenset(
         Action(stage, kind, microbatch)
@@ -105,5 +118,6 @@ def work_of_step(
 
 
 def alive_after(program: Program) -> tuple[int, ...]:
-    """How many activations a team holds after each action: forwards whose backward is still to come."""
-    return tuple(accumulate(1 if action.kind is Kind.F else -1 for action in program))
+    """How many activations a team holds after each action: forwards of which some part of the backward is to come."""
+    change = {Kind.F: 1, Kind.B: -1, Kind.I: 0, Kind.W: -1}
+    return tuple(accumulate(change[action.kind] for action in program))

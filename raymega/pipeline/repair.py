@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline.actions import Action, Kind, Program, source
+from raymega.pipeline.actions import WHOLE, Action, Kind, Program, source
 from raymega.pipeline.check import faults
 from raymega.pipeline.missing import Missing, TeamReport, missing_work
 from raymega.pipeline.trains import Timetable, timetable
@@ -122,7 +122,7 @@ def _spread(
 
     def give(stages: tuple[int, ...], microbatch: int, team: str) -> None:
         serves.update({(stage, microbatch): team for stage in stages})
-        load[team] += sum(Action(stage, kind, microbatch) in missing.actions for stage in stages for kind in Kind)
+        load[team] += sum(Action(stage, kind, microbatch) in missing.actions for stage in stages for kind in WHOLE)
 
     pinned = {(action.stage, action.microbatch): team for team, facts in missing.kept.items() for action in facts}
     for stages in sorted({report.stages for report in reports.values()}):

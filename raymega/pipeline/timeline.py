@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline.actions import Action, Kind, Programs, alive_after
+from raymega.pipeline.actions import WHOLE, Action, Kind, Programs, alive_after
 
 Durations = Mapping[tuple[int, Kind], float]
 """Seconds of (virtual stage, kind)."""
+_KINDS = tuple(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,11 @@ class Timeline:
     def total_s(self) -> float:
         """From the first start to the last end, of all teams."""
         return max((row[-1].end_s for row in self.spans.values() if row), default=0.0)
+
+    @property
+    def longest_span_s(self) -> float:
+        """From the first start to the last end of the team for which that is longest."""
+        return max((row[-1].end_s - row[0].start_s for row in self.spans.values() if row), default=0.0)
 
     def busy_s(self, team: str) -> float:
         return sum(span.end_s - span.start_s for span in self.spans[team])
@@ -98,14 +104,14 @@ def finish_s(programs: Programs, *, durations: Durations, num_stages: int, messa
 def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float = 1.0) -> Durations:
     """The same seconds at every virtual stage."""
     seconds = {Kind.F: forward_s, Kind.B: backward_s}
-    return {(stage, kind): seconds[kind] for stage in range(num_stages) for kind in Kind}
+    return {(stage, kind): seconds[kind] for stage in range(num_stages) for kind in WHOLE}
 
 
 class _Clock:
     """A run under way. An input that no program makes is there from the start.
 
-    Actions are numbered, so that a step of thousands of stages and micro-batches is timed in seconds: the source of
-    2F5 has the number of 2F5 less two, that of a backward two more, and the last stage turns round one below.
+    Actions are numbered, so that a step of thousands of stages and micro-batches is timed in seconds: a stage's four
+    kinds follow each other, the next stage's come after them, and the next micro-batch's after those.
     """
 
     def __init__(
@@ -113,11 +119,11 @@ class _Clock:
     ) -> None:
         self._programs = programs
         self._num_stages = num_stages
-        seconds = [[durations.get((stage, kind), 0.0) for kind in (Kind.F, Kind.B)] for stage in range(num_stages)]
-        self._seconds = [duration for pair in seconds for duration in pair]  # by number, modulo a micro-batch's
+        places = [(stage, kind) for stage in range(num_stages) for kind in _KINDS]
+        self._seconds = [durations.get(place, 0.0) for place in places]  # by number, modulo a micro-batch's
         sent = message_s if isinstance(message_s, Mapping) else {}
         every = 0.0 if isinstance(message_s, Mapping) else message_s
-        self._sent = [sent.get((stage, kind), every) for stage in range(num_stages) for kind in (Kind.F, Kind.B)]
+        self._sent = [sent.get(place, every) for place in places]
         self._numbers = {team: [self._number(action) for action in program] for team, program in programs.items()}
         self._team_of = dict[int, str]()
         for team, numbers in self._numbers.items():
@@ -150,7 +156,7 @@ class _Clock:
     def advance(self, team: str) -> bool:
         """Run `team` as far as its inputs are known; True if it ran anything."""
         starts, numbers = self._starts[team], self._numbers[team]
-        before, ends, per_microbatch = len(starts), self._ends, 2 * self._num_stages
+        before, ends, per_microbatch = len(starts), self._ends, len(self._seconds)
         free = ends[numbers[before - 1]] if before else 0.0
         for number in numbers[before:]:
             ready = self._input_s(number, team)
@@ -162,20 +168,22 @@ class _Clock:
         return len(starts) > before
 
     def _number(self, action: Action) -> int:
-        return 2 * (action.microbatch * self._num_stages + action.stage) + (action.kind is Kind.B)
+        return 4 * (action.microbatch * self._num_stages + action.stage) + _KINDS.index(action.kind)
 
     def _input_s(self, number: int, team: str) -> float | None:
         """When the input of action `number` is with `team`; None if that is not known yet."""
-        stage = number // 2 % self._num_stages
-        if number % 2 == 0:
-            made = number - 2 if stage > 0 else -1
+        stage, kind = number // 4 % self._num_stages, number % 4
+        if kind == 0:
+            made = number - 4 if stage > 0 else -1
+        elif kind == 3:
+            made = number - 1  # the weights' part needs the input's
         else:
-            made = number + 2 if stage < self._num_stages - 1 else number - 1
+            made = number + 4 if stage < self._num_stages - 1 else number - kind
         sender = self._team_of.get(made)
         if sender is None:
             return 0.0
         end = self._ends.get(made)
-        return end if end is None or sender == team else end + self._sent[made % (2 * self._num_stages)]
+        return end if end is None or sender == team else end + self._sent[made % len(self._sent)]
 
 
 def _label(spans: Mapping[str, tuple[Span, ...]]) -> Callable[[Action], str]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from raymega.config.dims import dims_of
-from raymega.pipeline.actions import Kind, Program
+from raymega.pipeline.actions import WHOLE, Kind, Program
 from raymega.pipeline.catalog import schedule
 from raymega.pipeline.timeline import even_durations, finish_s, timeline
 from raymega.plan.activations import RecomputeKind, boundary_bytes
@@ -218,7 +218,7 @@ def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
     """The clock of the replica that has most micro-batches; where messages block, they take the sender's time."""
     job, layout, extra = ground.job, ground.layout, ground.constants.pass_s
     durations = {}
-    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in Kind), 0.0)
+    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in WHOLE), 0.0)
     for v, seconds in enumerate(passes):
         durations[v, Kind.F] = seconds.forward_s + seconds.forward_exchange_s + extra
         durations[v, Kind.B] = seconds.backward_s + seconds.backward_exchange_s + extra

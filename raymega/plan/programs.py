@@ -9,7 +9,7 @@
 All shards of a team run the same program. Made once per plan; no message per micro-batch.
 """
 
-from raymega.pipeline.actions import Kind, Program
+from raymega.pipeline.actions import WHOLE, Kind, Program
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.check import check
 from raymega.pipeline.timeline import Timeline, timeline
@@ -67,7 +67,7 @@ def timeline_of(plan: Plan, *, forward_s: float = 1.0, backward_s: float = 2.0, 
     """
     seconds = {Kind.F: forward_s, Kind.B: backward_s}
     durations = {
-        (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in Kind
+        (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in WHOLE
     }
     return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=message_s)
 
