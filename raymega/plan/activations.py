@@ -7,6 +7,7 @@
     norms' inputs, 2                  2 e T' D                        full
     inputs of qkv and mlp             2 e T' D                        full
     queries, keys, values             e T (a + 2 g) K / t             full
+    the same before their rotation    e T (a + g) K / t               full          llama: values lie among them
     scores (plain attention)          e a s T / t                     full, selective
     their dropout: output and mask    (e + 1) a s T / t               full, selective
     attention's output                e T a K / t                     full
@@ -46,8 +47,10 @@ def layer_activation_bytes(
     kept = 4 * e * own * dims.hidden
     kept += e * tokens * (width / tp + 2 * kv_width(dims, tp=tp))
     kept += e * tokens * width / tp
+    if job.model.kind == "llama":
+        kept += e * tokens * (width / tp + kv_width(dims, tp=tp))
     kept += e * tokens * dims.ffn / tp * (3 if job.model.kind == "llama" else 2)
-    if job.software.keeps_masks:
+    if job.keeps_masks:
         kept += 2 * own * dims.hidden
     return kept + (core_bytes(job, microbatch_size=microbatch_size, tp=tp) if recompute == "none" else 0)
 
@@ -58,7 +61,7 @@ def core_bytes(job: Job, *, microbatch_size: int, tp: int) -> float:
     rows = microbatch_size * job.seq_len * dims.heads / tp
     if job.software.attention == "fused":
         return FP32 * rows
-    return rows * job.seq_len * (e + (e + 1 if job.software.keeps_masks else 0))
+    return rows * job.seq_len * (e + (e + 1 if job.keeps_masks else 0))
 
 
 def kv_width(dims: Dims, *, tp: int) -> float:

@@ -157,7 +157,7 @@ def _core_s(site: TeamSite, *, score_bytes: int, flops: int) -> float:
 
 def _rows_s(site: TeamSite, passes: int) -> float:
     """What touches every token's whole row: norms, dropouts, residual sums."""
-    masks = 2 if site.job.software.keeps_masks else 0
+    masks = 2 if site.job.keeps_masks else 0
     return site.memory_s(site.own * site.job.model.hidden_size * (passes * site.job.element_bytes + masks))
 
 

@@ -20,7 +20,7 @@ class Software:
 
     Args:
         attention: fused keeps no scores; plain writes them to memory (and, with dropout, their mask).
-        keeps_masks: dropout's masks are kept for the backward; otherwise they are drawn again.
+        keeps_masks: dropout's masks are kept for the backward, where there is dropout; otherwise they are drawn again.
         overlaps_collectives: a team's collectives of the backward run beside the weights' gradients.
         overlaps_messages: messages between stages run beside passes.
         scatters_messages: each shard sends its part of a message, and the receiving team gathers it.
@@ -30,7 +30,7 @@ class Software:
     """
 
     attention: Literal["fused", "plain"] = "fused"
-    keeps_masks: bool = False
+    keeps_masks: bool = True
     overlaps_collectives: bool = True
     overlaps_messages: bool = True
     scatters_messages: bool = False
@@ -57,6 +57,11 @@ class Job:
     def element_bytes(self) -> int:
         """Of a weight and of an activation."""
         return ELEMENT_BYTES[self.precision]
+
+    @property
+    def keeps_masks(self) -> bool:
+        """Whether there are masks of dropout to keep."""
+        return self.software.keeps_masks and self.model.dropout > 0
 
     @property
     def tokens_per_step(self) -> int:

@@ -83,7 +83,7 @@ def test_parameters_and_optimizer_of_figure_1_take_18_bytes_each(name: str, devi
     assert parameter_count(model, seq_len=2048).total == pytest.approx(matrices, rel=0.02)
 
 
-def test_a_fused_attention_keeps_no_scores_and_a_llama_a_third_inner_tensor() -> None:
+def test_a_llama_keeps_a_third_inner_tensor_and_what_it_rotated() -> None:
     made = job(ModelConfig(hidden_size=64, num_attention_heads=4, ffn_size=160, vocab_size=100), batch=4)
     plain = layer_activation_bytes(made, microbatch_size=1, tp=1, sequence_parallel=False, recompute="selective")
-    assert plain == 2 * 2048 * (4 * 64 + 3 * 64 + 64 + 3 * 160) + 2 * 2048 * 64
+    assert plain == 2 * 2048 * (4 * 64 + 5 * 64 + 64 + 3 * 160)
