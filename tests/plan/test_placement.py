@@ -27,6 +27,19 @@ def test_replicas_of_a_stage_lie_on_different_nodes_where_there_is_room() -> Non
     assert placed(nodes_of(3, 1), dp=2, pp=2) == "n0 n0 n1 n0"
 
 
+def test_replicas_of_a_stage_lie_in_different_zones_before_they_share_one() -> None:
+    zones = ("a", "a", "b", "b")
+    nodes = (
+        Node(id=f"n{i}", devices=2, labels={"ray.io/availability-zone": zone, "market-type": "spot"})
+        for i, zone in enumerate(zones)
+    )
+    assert placed(Cluster(nodes=tuple(nodes)), dp=2, pp=2) == "n0 n0 n2 n2"
+
+
+def test_neighbouring_stages_share_a_node_even_where_another_is_empty() -> None:
+    assert placed(nodes_of(4, 1), dp=2, pp=2) == "n0 n0 n0 n0"
+
+
 def test_replicas_on_one_node_stand_side_by_side() -> None:
     assert placed(nodes_of(2, 2), dp=4) == "n0 n0 n1 n1"
 
