@@ -42,3 +42,14 @@ def one_of(values: Iterable[object]) -> str:
     """Read out choices: `1, 2 or 3`."""
     *first, last = [str(value) for value in values]
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def at_most(largest: int) -> str:
+    """Read out a bound of numbers from 1: `4 or less`, or `1`."""
+    return f"{largest} or less" if largest > 1 else f"{largest}"
+
+
+def counted(number: int, *, noun: str) -> str:
+    """Read out a number of things: `1 micro-batch`, `8 micro-batches`."""
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from raymega.config import choices, rules_chaos, rules_mesh, rules_model
 from raymega.config.choices import near, number
-from raymega.config.fault import Fault, one_of
+from raymega.config.fault import Fault, at_most, counted, one_of
 from raymega.config.rules_mesh import DP, PP, TP
 from raymega.config.schema import Config
 
@@ -60,10 +60,13 @@ def _every_replica_has_a_microbatch(config: Config) -> Fault | None:
     dp, count = number(config.parallelism.data_parallel_size), -(-batch // micro)
     if count >= dp:
         return None
-    problem = f"{dp} replicas, but only {count} micro-batches in a step (batch_size {batch} / micro_batch_size {micro})"
+    problem = (
+        f"{dp} replicas, but only {counted(count, noun='micro-batch')} in a step "
+        f"(batch_size {batch} / micro_batch_size {micro})"
+    )
     sizes = choices.micro_batch_sizes(config)
     smaller = f"micro_batch_size {one_of(near(sizes, micro))}, or " if sizes else ""
-    return Fault(key=DP, problem=problem, way_out=f"Use {count} or less, or {smaller}batch_size {micro * dp}")
+    return Fault(key=DP, problem=problem, way_out=f"Use {at_most(count)}, or {smaller}batch_size {micro * dp}")
 
 
 def _the_rate_falls_to_its_end(config: Config) -> Fault | None:

@@ -5,7 +5,7 @@ Uneven layers are legal. An axis left to the planner (`auto`) counts as one.
 
 from raymega.config import choices
 from raymega.config.choices import near, number
-from raymega.config.fault import Fault, one_of
+from raymega.config.fault import Fault, at_most, counted, one_of
 from raymega.config.schema import Config
 
 TP = "parallelism.tensor_model_parallel_size"
@@ -64,8 +64,8 @@ def every_stage_has_a_layer(config: Config) -> Fault | None:
     layers, pp = config.model.num_layers, number(config.parallelism.pipeline_model_parallel_size)
     if pp <= layers:
         return None
-    problem = f"{pp} stages for {layers} layers; every stage has at least one"
-    return Fault(key=PP, problem=problem, way_out=f"Use {layers} or less, or model.num_layers {pp} or more")
+    problem = f"{pp} stages for {counted(layers, noun='layer')}; every stage has at least one"
+    return Fault(key=PP, problem=problem, way_out=f"Use {at_most(layers)}, or model.num_layers {pp} or more")
 
 
 def layers_per_stage_add_up(config: Config) -> Fault | None:
@@ -106,4 +106,4 @@ def the_least_devices_are_within_reach(config: Config) -> Fault | None:
     if most is None or least <= most:
         return None
     problem = f"the run ends below {least} devices, but starts with {most}"
-    return Fault(key="elastic.min_devices", problem=problem, way_out=f"Use {most} or less")
+    return Fault(key="elastic.min_devices", problem=problem, way_out=f"Use {at_most(most)}")

@@ -16,6 +16,7 @@ import yaml
 from raymega.config.fault import Fault, Place
 
 PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+MOST_ENTRIES = 10_000
 NULLS = {"", "~", "null", "Null", "NULL"}
 
 
@@ -57,6 +58,9 @@ def read(text: str, *, source: str) -> tuple[Entry, list[Fault]]:
     empty = Scalar(text="", plain=True, place=Place(source=source, line=1))
     try:
         node, faults = yaml.compose(text, Loader=yaml.BaseLoader), list[Fault]()
+        if node is not None and _size(node, known={}) > MOST_ENTRIES:
+            problem, way_out = f"more than {MOST_ENTRIES:,} entries, with aliases written out", "Use fewer aliases"
+            return empty, [Fault(key="", problem=problem, way_out=way_out, place=Place(source=source))]
         return (empty if node is None else _entry(node, key="", source=source, faults=faults)), faults
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
@@ -85,8 +89,9 @@ def read_override(override: str, *, source: str = "--set") -> tuple[str, Entry, 
 def merged(base: Entry, key: str, entry: Entry) -> Entry:
     """`base` with `entry` at the dotted `key`; mappings are merged, all else is replaced."""
     head, _, rest = key.partition(".")
-    items = base.items if isinstance(base, Mapping) else {}
-    places = base.places if isinstance(base, Mapping) else {}
+    if not isinstance(base, Mapping):  # what was there gives way
+        base = Mapping(items={}, places={}, place=entry.place)
+    items, places = base.items, base.places
     below = items.get(head, Scalar(text="", plain=True, place=entry.place))
     if rest:
         new = merged(below, rest, entry)
@@ -109,11 +114,23 @@ def places(entry: Entry, *, key: str = "") -> dict[str, Place]:
     return found
 
 
+def _size(node: yaml.Node, *, known: dict[yaml.Node, int]) -> int:
+    """Entries of `node`, what an alias stands for counted each time: lists of aliases of lists grow by powers."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in known:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        known[node] = 1 + sum(_size(part, known=known) for part in parts)
+    return known[node]
+
+
 def _entry(node: yaml.Node, *, key: str, source: str, faults: list[Fault]) -> Entry:
     place = Place(source=source, line=node.start_mark.line + 1)
     if node.tag not in PLAIN_TAGS:
         faults.append(Fault(key=key, problem=f"{node.tag} is a YAML tag", way_out="Write a plain value", place=place))
     if isinstance(node, yaml.ScalarNode):
+        if "\0" in node.value:
+            faults.append(Fault(key=key, problem="a NUL character in it", way_out="Leave it out", place=place))
         return Scalar(text=node.value, plain=node.style is None, place=place)
     if isinstance(node, yaml.SequenceNode):
         items = tuple(

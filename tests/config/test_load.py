@@ -113,6 +113,9 @@ def test_words_for_yes_and_no_are_taken_where_they_are_wanted_and_text_may_be_an
     assert (config.run.name, config.run.dir) == ("010", "None")
 
 
+ALIASES_OF_ALIASES = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]\n" for n in range(1, 20))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -124,6 +127,8 @@ def test_words_for_yes_and_no_are_taken_where_they_are_wanted_and_text_may_be_an
         ("model: \x00", "not YAML"),
         ("- a\n", "a list found; a section of keys is wanted"),
         ("model: &m {init: *m}\n", "run.yaml: a part holds itself"),
+        (ALIASES_OF_ALIASES, "run.yaml: more than 10,000 entries, with aliases written out. Use fewer aliases."),
+        ('data: {tokenizer: "a\\0b"}\n', "run.yaml:1: data.tokenizer: a NUL character in it. Leave it out."),
         ("model: " + 9000 * "[", "lies too deep in others"),
         ("model:\n  ? [a, b]\n  : 3\n", "run.yaml:2: model: a list or a section is no key"),
         ("training: {lr: 1e99999999999999999999, steps: 1e99999999999999999999}\n", "run.yaml: 2 faults"),
@@ -170,6 +175,10 @@ def test_all_faults_come_at_once_each_with_its_line():
 )
 def test_what_cannot_be_read_does_not_drag_the_rules_that_read_it_along(text: str, override: str):
     assert refusal(text, override).count("\n") == 0
+
+
+def test_a_section_in_the_place_of_a_value_is_blamed_on_where_it_was_given():
+    assert refusal("training: {steps: 3}", "training.steps.x=3").startswith("--set: training.steps: a section found")
 
 
 def test_set_lays_over_the_file_key_by_key_and_the_last_one_counts():
