@@ -96,6 +96,46 @@ def plan(
 
 
 @app.command()
+def simulate(
+    config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
+    cluster: Annotated[
+        str, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="dgx-a100:16, aws-p5:4, local:8, or a YAML file.")
+    ] = "cpu:4",
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Lines t_s,n_nodes: how many nodes, when.")] = None,
+    mtbf: Annotated[
+        str | None, typer.Option(metavar="10m", help="Instead: draw failures, so far apart in the whole cluster.")
+    ] = None,
+    duration: Annotated[str, typer.Option(metavar="24h", help="How long, without a trace.")] = "24h",
+    back: Annotated[
+        str, typer.Option(metavar="10m|never", help="When there is another node for a failed one.")
+    ] = "10m",
+    seed: Annotated[int, typer.Option(help="The same seed draws the same failures.")] = 0,
+    precision: Annotated[
+        str | None, typer.Option(metavar="fp32|bf16|fp16", help="Instead of the config's number format.")
+    ] = None,
+    sets: Sets = [],  # noqa: B006  as above
+    as_json: Json = False,
+) -> None:
+    """Simulate a config on a cluster that loses nodes, by the decisions that a run would make.
+
+    \b
+    Examples:
+      raymega simulate nano --cluster cpu:4 --mtbf 10m --duration 2h
+      raymega simulate gpt3-175b --cluster dgx-a100:96 --precision bf16 --trace spot.csv --json
+    """
+    from raymega.cli.plan import precision_of
+    from raymega.cli.reading import config_of
+    from raymega.cli.simulate import Asked, simulation_report
+
+    read = config_of(config, overrides=tuple(sets))
+    asked = Asked(
+        trace=trace, mtbf=mtbf, duration=duration, back=back, seed=seed, precision=precision_of(precision)
+    )  # fmt: skip
+    report = simulation_report(read, cluster=cluster, asked=asked)
+    typer.echo(json.dumps(report.to_json()) if as_json else str(report))
+
+
+@app.command()
 def status(run: Run, as_json: Json = False) -> None:
     """Say where a run stands and why, from its directory.
 

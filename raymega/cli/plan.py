@@ -71,7 +71,7 @@ def plan_report(config: Config, *, cluster: str, precision: Precision | None, su
 
     Raises: ConfigError if there is no such cluster; PlanError if nothing fits it.
     """
-    known = _with_vocabulary(config)
+    known = with_vocabulary(config)
     there = read_cluster(cluster)
     advice = advise(known, cluster=there, precision=precision)
     rows = survivor_plans(known, job=advice.job, cluster=there) if survivors else ()
@@ -102,7 +102,7 @@ def read_cluster(word: str) -> Cluster:
     return cluster_from(data)
 
 
-def _with_vocabulary(config: Config) -> Config:
+def with_vocabulary(config: Config) -> Config:
     """The config with the sizes that a model needs; the tokenizer is read only where it gives one of them."""
     vocab = config.model.vocab_size
     if vocab is None:

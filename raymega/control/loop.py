@@ -3,7 +3,7 @@
     hands.next_event -> decide -> watchers (journal first) -> hands.carry_out ...
 
 What is written to the journal is on disk before the first command leaves (STEP: a ruling is journalled before it is
-sent). A tick comes at least every `TICK_S`, also in a stream of events, so that no deadline is overlooked.
+sent). A tick comes at least every `tick_s`, also in a stream of events, so that no deadline is overlooked.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,18 @@ class Watcher(Protocol):
 
 
 def run(
-    state: State, *, brain: Brain, hands: Runtime, watchers: Sequence[Watcher] = (), seq: int = 0
-) -> Finished | Failed:
-    """Run until the state is terminal; returns it. `seq`: the number of the turn before the first."""
+    state: State, *, brain: Brain, hands: Runtime, watchers: Sequence[Watcher] = (), seq: int = 0,
+    tick_s: float = TICK_S,
+) -> Finished | Failed:  # fmt: skip
+    """Run until the state is terminal; returns it.
+
+    Args:
+        seq: the number of the turn before the first.
+        tick_s: between ticks, at most; deadlines are kept as closely as that.
+    """
     ticked_t = hands.now()
     while not isinstance(state, Finished | Failed):
-        due_s = ticked_t + TICK_S - hands.now()
+        due_s = ticked_t + tick_s - hands.now()
         event = hands.next_event(max(0.0, due_s)) if due_s > 0 else None
         now = hands.now()
         if event is None:

@@ -1,0 +1,53 @@
+"""The nodes and processes of a simulated cluster: who is there, who is up.
+
+nodes   n0: 2 devices   n1: 2 devices        seats   w0 n0   w1 n0   w2 n1        born   w0 w1
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from raymega.control.events import NodesChanged, WorkerBorn
+from raymega.control.states import NodeDevices, Seat
+from raymega.plan.plan import WorkerId
+
+
+@dataclass(slots=True, kw_only=True)
+class SimNodes:
+    """See above. `devices`: of each node that is there."""
+
+    devices: dict[str, int] = field(default_factory=dict)
+    seats: dict[WorkerId, Seat] = field(default_factory=dict)
+    born: set[WorkerId] = field(default_factory=set)
+
+    def come(self, nodes: Mapping[str, int]) -> None:
+        """These nodes are there from now on."""
+        self.devices |= nodes
+
+    def go(self, names: Collection[str]) -> tuple[Seat, ...]:
+        """These nodes are gone, and so are the processes on them, which are given back."""
+        for name in names:
+            del self.devices[name]
+        gone = tuple(seat for seat in self.seats.values() if seat.node in names)
+        self.end(seat.worker for seat in gone)
+        return gone
+
+    def start(self, seat: Seat) -> bool:
+        """Start a process; False where its node is gone already."""
+        self.seats[seat.worker] = seat
+        return seat.node in self.devices
+
+    def end(self, workers: Iterable[WorkerId]) -> None:
+        """These processes are gone."""
+        for worker in workers:
+            self.seats.pop(worker, None)
+
+    def bear(self, worker: WorkerId) -> WorkerBorn | None:
+        """The process is up, if it is still there."""
+        if worker not in self.seats:
+            return None
+        self.born.add(worker)
+        return WorkerBorn(worker=worker)
+
+    def told(self) -> NodesChanged:
+        """What the cluster says of itself."""
+        return NodesChanged(nodes=tuple(NodeDevices(node=name, devices=many) for name, many in self.devices.items()))

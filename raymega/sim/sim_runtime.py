@@ -1,0 +1,277 @@
+"""Simulated hands: they carry out what the brain says in virtual time, on workers that only have a state and a clock.
+
+    StartWorkers        up after start_s
+    AssignPlan          ready after regroup_s; with a load, after the bytes of a worker; with `move`, of the busiest one
+    Grant               steps run on the clock of `sim.step_clock`, one commit after the other
+    a node goes         after detect_s its workers are told as lost; survivors leave when told, with their ledgers
+    save_at             the step is held up by the snapshot; parts are saved beside the next ones
+
+What belonged to a generation or a step that broke never happens. Nothing fails that the trace does not fail.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from raymega.control.commands import (
+    AbortGeneration,
+    AssignPlan,
+    Command,
+    Finish,
+    Grant,
+    PublishCheckpoint,
+    StartWorkers,
+    StopWorkers,
+)
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    Event,
+    GenerationLeft,
+    ShardsSaved,
+    StateMoved,
+    StepCommitted,
+    WorkerLost,
+    WorkersReady,
+)
+from raymega.control.states import Seat
+from raymega.layout.certificate import StatePart
+from raymega.pipeline.actions import Action
+from raymega.pipeline.missing import TeamReport
+from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.repairs import stages_of
+from raymega.sim.agenda import Agenda
+from raymega.sim.sim_nodes import SimNodes
+from raymega.sim.state_moves import SimMoves
+from raymega.sim.step_clock import StepClock, Underway
+from raymega.sim.times import Times
+
+Happen = Callable[[], Event | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class SimHands:
+    """`control.runtime.Runtime` in virtual time.
+
+    Args:
+        version: (steps, generation that decided them) of the state that all hold.
+        underway: the step that runs.
+        broken: the ledgers when the newest generation broke; None: it is whole.
+        breaks: grows with each break, so that what was begun before is known.
+    """
+
+    agenda: Agenda[Event]
+    clock: StepClock
+    moves: SimMoves
+    times: Times
+    tokens_per_step: int
+    nodes: SimNodes = field(default_factory=SimNodes)
+    generation: int = -1
+    plan: Plan | None = None
+    assigned: AssignPlan | None = None
+    version: tuple[int, int] = (0, 0)
+    until: int = 0
+    save_at: frozenset[int] = frozenset()
+    underway: Underway | None = None
+    broken: Mapping[Place, frozenset[Action]] | None = None
+    left: set[WorkerId] = field(default_factory=set)
+    breaks: int = 0
+
+    def now(self) -> float:
+        return self.agenda.now
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        return self.agenda.next(self.agenda.now + timeout_s)
+
+    def carry_out(self, command: Command) -> None:
+        match command:
+            case StartWorkers():
+                for seat in command.seats:
+                    self._start(seat)
+            case StopWorkers():
+                self.nodes.end(command.workers)
+            case AssignPlan():
+                self._assign(command)
+            case AbortGeneration(generation=generation) if generation == self.generation:
+                self._leave()
+            case Grant(generation=generation) if generation == self.generation:
+                self.until = max(self.until, command.until)
+                self.save_at |= set(command.save_at)
+                self._run()
+            case PublishCheckpoint():
+                self._after(self.times.publish_s, partial(self._published, command))
+            case Finish():
+                self.until = 0
+
+    def come(self, nodes: Mapping[str, int]) -> Event:
+        """These nodes are there from now on."""
+        self.nodes.come(nodes)
+        return self.nodes.told()
+
+    def go(self, names: tuple[str, ...]) -> Event | None:
+        """These nodes are gone: whoever waits for their workers finds out."""
+        gone, members, silent_s = self.nodes.go(names), self._members(), self.times.detect_s
+        if any(seat.worker in members for seat in gone):
+            self._break()
+        for seat in gone:
+            self._after(silent_s, _saying(_lost(seat, silent_s=silent_s)))
+        self._after(silent_s, self.nodes.told)
+        return None
+
+    def _start(self, seat: Seat) -> None:
+        if self.nodes.start(seat):
+            self._after(self.times.start_s, partial(self.nodes.bear, seat.worker))
+        else:
+            self._after(self.times.detect_s, _saying(_lost(seat, silent_s=self.times.detect_s)))
+
+    def _members(self) -> frozenset[WorkerId]:
+        if self.assigned is None or self.plan is None:
+            return frozenset()
+        move = self.assigned.move
+        return frozenset(self.plan.living if move is None else move.members(self.plan))
+
+    def _assign(self, command: AssignPlan) -> None:
+        plan = command.plan
+        self.breaks += 1
+        self.generation, self.plan, self.assigned = command.generation, plan, command
+        self.broken, self.left, self.save_at, self.until = None, set(), frozenset(), command.step
+        if command.move is not None:
+            self.underway = None
+            return self._move(command)
+        if not command.keep_state:
+            self.version = (command.step, 0)
+        self.underway = Underway.of(plan, command.repair, cost=self.clock.cost(plan))
+        return self._in_generation(self._ready_s(command), partial(self._ready, plan))
+
+    def _ready_s(self, command: AssignPlan) -> float:
+        """Until groups stand and state is there."""
+        seconds = self.times.regroup_s
+        if any(worker not in self.nodes.born for worker in command.plan.living):
+            seconds += self.times.start_s
+        if command.checkpoint is not None and not command.keep_state:
+            seconds += self.moves.state_bytes(command.plan) / self.times.load_bytes_per_s
+        return seconds
+
+    def _ready(self, plan: Plan) -> Event:
+        self.nodes.born |= set(plan.living)
+        return WorkersReady(generation=self.generation)
+
+    def _move(self, command: AssignPlan) -> None:
+        assert command.move is not None, "it is a transition"
+        num_bytes = self.moves.busiest_bytes(command.move, command.plan)
+        move_s = num_bytes / self.times.move_bytes_per_s
+        for worker in command.move.members(command.plan):
+            part = StatePart(
+                worker=worker, step=command.step, skipped=0, position=0, lr=0.0, updates=0, before=(), after=()
+            )
+            told = StateMoved(
+                worker=worker, generation=command.generation, part=part, bytes_received=num_bytes,
+                seconds={"move": move_s},
+            )  # fmt: skip
+            self._in_generation(self.times.regroup_s + move_s, _saying(told))
+
+    def _run(self) -> None:
+        """Begin a step, if there is leave and none runs."""
+        step, plan = self.version[0], self.plan
+        if plan is None or self.broken is not None or step >= self.until:
+            return
+        if self.assigned is not None and self.assigned.move is not None:
+            self.assigned = AssignPlan(generation=self.generation, plan=plan, step=step, checkpoint=None)
+            self.underway = None
+        if self.underway is None:
+            self.underway = Underway.of(plan, {}, cost=self.clock.cost(plan))
+        elif self.underway.started_t is not None:
+            return
+        self.underway.started_t = self.agenda.now
+        self._in_generation(self.underway.total_s + self._snapshot_s(step + 1), partial(self._commit, step + 1))
+
+    def _snapshot_s(self, step: int) -> float:
+        """What a snapshot holds the step up."""
+        if step not in self.save_at or self.plan is None:
+            return 0.0
+        return self.moves.state_bytes(self.plan) / self.times.snapshot_bytes_per_s
+
+    def _commit(self, step: int) -> Event:
+        assert self.underway is not None, "it ran"
+        assert self.plan is not None, "by a plan"
+        ran, snapshot_s = self.underway, self._snapshot_s(step)
+        phases = {name: seconds * ran.total_s / ran.cost.step_s for name, seconds in ran.cost.phases.items()}
+        self.version, self.underway = (step, self.generation), None
+        if step in self.save_at:
+            self._save(step, self.plan)
+        self._run()
+        return StepCommitted(
+            generation=self.generation, step=step, loss=0.0, grad_norm=0.0, lr=0.0, tokens=self.tokens_per_step,
+            skipped=False, step_s=ran.total_s + snapshot_s, t=self.agenda.now,
+            seconds={**phases, "snapshot": snapshot_s},
+        )  # fmt: skip
+
+    def _save(self, step: int, plan: Plan) -> None:
+        save_s = self.moves.state_bytes(plan) / self.times.save_bytes_per_s
+        for worker in plan.living:
+            self._after(save_s, partial(self._saved, ShardsSaved(worker=worker, generation=self.generation, step=step)))
+
+    def _saved(self, saved: ShardsSaved) -> Event | None:
+        return saved if saved.worker in self.nodes.seats else None
+
+    def _published(self, command: PublishCheckpoint) -> Event:
+        if command.generation != self.generation:
+            return CheckpointFailed(step=command.step, reason="a newer generation is there")
+        uri = f"simulated/step-{command.step}"
+        return CheckpointPublished(step=command.step, uri=uri, tokens_total=command.tokens_total)
+
+    def _break(self) -> None:
+        """What runs ends here, with the ledgers that it has."""
+        if self.broken is not None or self.plan is None:
+            return
+        self.breaks += 1
+        ran = self.underway
+        self.broken = {} if ran is None else ran.done_at(self.agenda.now)
+
+    def _leave(self) -> None:
+        """Everyone who lives says what it has."""
+        self._break()
+        assert self.assigned is not None, "only what was assigned is aborted"
+        for worker in sorted(self._members() & set(self.nodes.seats) - self.left):
+            self.left.add(worker)
+            self._after(self.times.answer_s, partial(self._answer, worker, self.generation))
+
+    def _answer(self, worker: WorkerId, generation: int) -> Event | None:
+        if worker not in self.nodes.seats:
+            return None
+        assert self.assigned is not None, "it has left what was assigned"
+        holds = worker in self.nodes.born
+        version = self.version if holds else (-1, 0)
+        return _left(worker, generation, left=self.assigned, version=version, ledgers=self.broken or {})
+
+    def _after(self, seconds: float, happen: Happen) -> None:
+        self.agenda.put(self.agenda.now + seconds, happen)
+
+    def _in_generation(self, seconds: float, happen: Happen) -> None:
+        then = self.breaks
+        self._after(seconds, lambda: happen() if then == self.breaks else None)
+
+
+def _saying(event: Event) -> Happen:
+    return lambda: event
+
+
+def _lost(seat: Seat, *, silent_s: float) -> WorkerLost:
+    return WorkerLost(worker=seat.worker, node=seat.node, cause="its node is gone", silent_s=silent_s, node_gone=True)
+
+
+def _left(
+    worker: WorkerId, generation: int, *, left: AssignPlan, version: tuple[int, int],
+    ledgers: Mapping[Place, frozenset[Action]],
+) -> GenerationLeft:  # fmt: skip
+    """What a survivor says; in a transition, of the state that it would send."""
+    plan = left.plan if left.move is None else left.move.old
+    step, decided_in = version if left.move is None or worker in plan.living else (-1, 0)
+    work = None
+    if step >= 0 and worker in plan.living:
+        at = plan.coord_of(worker)
+        done = ledgers.get((at.replica, at.stage), frozenset())
+        work = TeamReport(stages=stages_of(plan, at.stage), done=done, logged=done)
+    return GenerationLeft(
+        worker=worker, generation=generation, reason="told to", committed=step, decided_in=decided_in, work=work
+    )

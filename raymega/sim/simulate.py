@@ -1,0 +1,201 @@
+"""What a run would keep of a cluster whose nodes come and go: `control.loop` over simulated hands.
+
+    config, cluster, trace --> the brain's own decisions, in virtual time --> goodput, share of linear, tokens
+
+A week of thousands of devices takes seconds. Tensor-parallel teams live and die as one, so one simulated worker stands
+for a team where nodes hold whole teams. All nodes are like the cluster's first one.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from raymega.config.schema import Config
+from raymega.control.decision import Brain
+from raymega.control.events import Event, StopAsked
+from raymega.control.loop import run
+from raymega.control.outlook import Wish
+from raymega.control.policy import Rules
+from raymega.control.states import Seat, first_state
+from raymega.errors import ConfigError
+from raymega.plan.cluster import Cluster
+from raymega.plan.fitted import PUBLISHED, Constants
+from raymega.plan.job import Job, job_of
+from raymega.plan.plan import Plan
+from raymega.sim.agenda import Agenda
+from raymega.sim.node_trace import NodeTrace
+from raymega.sim.recorder import Recorder
+from raymega.sim.sim_runtime import SimHands
+from raymega.sim.state_moves import SimMoves
+from raymega.sim.step_clock import StepClock
+from raymega.sim.times import Times
+
+TICK_S = 5.0
+ENDLESS = 10**9  # steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is simulated.
+
+    Args:
+        config: with its vocabulary and sizes resolved.
+        cluster: its first node is what every node is like.
+        full_step_s: measured seconds of a step on the most nodes of the trace; None: as predicted.
+        seed: chooses which nodes go.
+    """
+
+    config: Config
+    cluster: Cluster
+    trace: NodeTrace
+    times: Times = field(default_factory=Times)
+    constants: Constants = PUBLISHED
+    full_step_s: float | None = None
+    seed: int = 0
+
+    @property
+    def job(self) -> Job:
+        return job_of(self.config)
+
+    @property
+    def team(self) -> int:
+        """Devices that one simulated worker stands for."""
+        tp = self.config.parallelism.tensor_model_parallel_size
+        return tp if isinstance(tp, int) and self.cluster.nodes[0].free % tp == 0 else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What came of it.
+
+    Args:
+        full_step_s: of the plan on the most nodes that there were.
+        ended: the reason, where the run ended before the trace.
+    """
+
+    scenario: Scenario
+    seen: Recorder
+    full_step_s: float
+    ended: str
+
+    @property
+    def duration_s(self) -> float:
+        return self.scenario.trace.end_s
+
+    @property
+    def node_devices(self) -> int:
+        return self.scenario.cluster.nodes[0].free
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.seen.tokens / self.duration_s
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.seen.steps * self.scenario.config.training.batch_size / self.duration_s
+
+    @property
+    def device_hours(self) -> float:
+        """Of all that was there, used or not."""
+        return self.scenario.trace.node_seconds() * self.node_devices / 3600
+
+    @property
+    def share_of_linear(self) -> float:
+        """Steps over those of as many node-seconds at the speed of the most nodes; the start is given away."""
+        trace = self.scenario.trace
+        start_s = (self.seen.started_s or 0.0) * trace.rows[0][1]
+        return self.seen.steps * self.full_step_s * trace.most / max(1e-9, trace.node_seconds() - start_s)
+
+    @property
+    def effective_share(self) -> float:
+        """Worker-seconds in committed steps, over all since the run had started."""
+        spent = self.seen.goodput
+        since_s = spent.total_s - spent.seconds["start"]
+        return spent.share * spent.total_s / since_s if since_s > 0 else 0.0
+
+
+def simulate(scenario: Scenario) -> Simulation:
+    """Run the brain of `scenario.config` over the trace. Raises: ConfigError, PlanError as a launch would."""
+    config = _of_teams(scenario)
+    moves = SimMoves(config=config, team=scenario.team)
+    clock = StepClock(
+        job=scenario.job,
+        cluster=scenario.cluster,
+        team=scenario.team,
+        sequence_parallel=scenario.team > 1 and scenario.config.parallelism.sequence_parallel,
+        constants=scenario.constants,
+    )
+    full_s = clock.cost(_full_plan(scenario, moves)).step_s
+    if scenario.full_step_s is not None:
+        clock.scale = scenario.full_step_s / full_s
+        clock.forget()
+    hands = SimHands(
+        agenda=Agenda[Event](),
+        clock=clock,
+        moves=moves,
+        times=scenario.times,
+        tokens_per_step=scenario.job.tokens_per_step,
+    )
+    _put_down(hands, scenario)
+    rules = replace(Rules.of(config, validates=False), steps=ENDLESS)
+    brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves)
+    seen = Recorder(end_s=scenario.trace.end_s)
+    over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S)
+    return Simulation(
+        scenario=scenario,
+        seen=seen,
+        full_step_s=scenario.full_step_s or full_s,
+        ended="" if hands.now() >= scenario.trace.end_s else over.reason,
+    )
+
+
+def _of_teams(scenario: Scenario) -> Config:
+    """The config of simulated workers: a team of `scenario.team` devices is one of them."""
+    config = scenario.config
+    if scenario.cluster.free < 1 or scenario.cluster.nodes[0].free < 1:
+        raise ConfigError("The first node of the cluster has no free device; a run needs one. Give it one.")
+    if scenario.team == 1:
+        return config
+    axes = {"tensor_model_parallel_size": 1, "sequence_parallel": False}
+    devices = None if config.run.devices is None else config.run.devices // scenario.team
+    return config.model_copy(
+        update={
+            "parallelism": config.parallelism.model_copy(update=axes),
+            "run": config.run.model_copy(update={"devices": devices}),
+        }
+    )
+
+
+def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:
+    """The plan on the most nodes that there are."""
+    each = scenario.cluster.nodes[0].free // scenario.team
+    seats = tuple(
+        Seat(worker=f"w{node * each + device}", node=f"n{node}", device=device)
+        for node in range(scenario.trace.most)
+        for device in range(each)
+    )
+    return moves.plan_for(seats, Wish()).plan
+
+
+def _put_down(hands: SimHands, scenario: Scenario) -> None:
+    """Nodes as the trace has them, and the end."""
+    each, end_s = scenario.cluster.nodes[0].free // scenario.team, scenario.trace.end_s
+    for at_s, fresh, gone in _changes(scenario.trace, seed=scenario.seed):
+        if gone:
+            hands.agenda.put(at_s, partial(hands.go, gone))
+        if fresh or at_s == 0:
+            hands.agenda.put(at_s, partial(hands.come, dict.fromkeys(fresh, each)))
+    for _ in range(2):  # the second one ends it at once
+        hands.agenda.put(end_s, lambda: StopAsked(by="interrupt"))
+
+
+def _changes(trace: NodeTrace, *, seed: int) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
+    """(when, nodes that come, nodes that go); which ones go is drawn, and no name comes twice."""
+    dice, there, number = random.Random(seed), list[str](), 0
+    for at_s, nodes in trace.rows:
+        gone = tuple(there.pop(dice.randrange(len(there))) for _ in range(len(there) - nodes))
+        fresh = tuple(f"n{number + index}" for index in range(nodes - len(there)))
+        number += len(fresh)
+        there += fresh
+        yield at_s, fresh, gone

@@ -1,0 +1,127 @@
+"""`control.decision.Moves` for simulated state: bytes are counted by blocks, not box by box, and nothing is corrupted.
+
+    new worker: blocks 4-7, shard 1/2     old: blocks 0-5, shard 1/2     lacks blocks 6 7, half of each
+    a block that is lacked comes from all teams that held it, in equal parts
+
+Plans are what `control.brain` finds for the config; each is found once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raymega.config.schema import Config
+from raymega.control.decision import Planned
+from raymega.control.outlook import Wish
+from raymega.control.states import Seat
+from raymega.errors import StateLost
+from raymega.layout.certificate import Certified, Refused, StatePart
+from raymega.mesh import Coord
+from raymega.model_shape import parameter_count
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.planner import plan_for
+from raymega.plan.resize import as_mesh, on_devices
+from raymega.plan.transition import Transition
+
+ELEMENT_BYTES = 4  # state is fp32
+KINDS = {"adamw": 3, "sgd": 1}  # parameters and moments
+Slot = tuple[int, int]  # stage, shard
+
+
+@dataclass(slots=True, kw_only=True)
+class SimMoves:
+    """See above. `team`: devices that one simulated worker stands for; each moves its own part of the bytes."""
+
+    config: Config
+    team: int = 1
+    known: dict[tuple[object, ...], Planned] = field(default_factory=dict)
+
+    def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
+        """As the run's own brain; what was asked last is remembered."""
+        key = (seats, wish)
+        if key not in self.known:
+            self.known.clear()
+            self.known[key] = plan_for(self._asked(wish), workers={seat.worker: seat.node for seat in seats})
+        return self.known[key]
+
+    def _asked(self, wish: Wish) -> Config:
+        if wish.mesh is not None:
+            return as_mesh(self.config, wish.mesh)
+        return self.config if wish.devices is None else on_devices(self.config, wish.devices)
+
+    def busiest_bytes(self, transition: Transition, new: Plan) -> int:
+        """What the worker with most to receive or to send has to."""
+        old, sizes = transition.old, self._sizes(new.num_layers)
+        held = {worker: old.coord_of(worker) for worker in transition.senders}
+        holders = Counter(coord.stage for coord in held.values())  # shards of living teams, by stage
+        received, wanted = _lacks(old, new, held, sizes)
+        sent = dict.fromkeys(holders, 0.0)
+        for block, num_bytes in wanted.items():
+            stages = [stage for stage in holders if block in _blocks(old, stage)]
+            if not stages:
+                raise StateLost(f"Nobody holds block {block} any more. Bring back its checkpoint.")
+            for stage in stages:
+                sent[stage] += num_bytes / sum(holders[some] for some in stages)
+        return round(max([received, *sent.values()]))
+
+    def certify(
+        self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
+    ) -> Certified | Refused:
+        """Simulated state arrives as it was."""
+        reason = f"the state of {step} steps is whole on {new.mesh}"
+        return Certified(reason=reason, bytes_moved=self.busiest_bytes(transition, new))
+
+    def state_bytes(self, plan: Plan) -> float:
+        """What the worker that holds most of `plan` holds."""
+        sizes = self._sizes(plan.num_layers)
+        return max(sum(sizes[b] for b in _blocks(plan, stage)) for stage in range(plan.mesh.pp)) / plan.mesh.tp
+
+    def _sizes(self, num_layers: int) -> dict[int, float]:
+        """Bytes of state of each block; those of the embedding and of the head with the first and the last."""
+        counted = parameter_count(self.config.model, seq_len=self.config.data.seq_len)
+        each = KINDS[self.config.training.optimizer] * ELEMENT_BYTES / self.team
+        sizes = dict.fromkeys(range(num_layers), counted.block * each)
+        sizes[0] += counted.embedding * each
+        sizes[num_layers - 1] += (counted.head + counted.final_norm) * each
+        return sizes
+
+
+def _lacks(
+    old: Plan, new: Plan, held: Mapping[WorkerId, Coord], sizes: Mapping[int, float]
+) -> tuple[float, Mapping[int, float]]:
+    """The most that a worker lacks, and what is lacked of each block by all of them."""
+    most, wanted = 0.0, Counter[int]()
+    for (slot, was), number in _classes(new, held).items():
+        lacks = {block: share * sizes[block] for block, share in _shares(old, new, slot, was).items()}
+        most = max(most, sum(lacks.values()))
+        for block, num_bytes in lacks.items():
+            wanted[block] += num_bytes * number  # type: ignore[assignment]  # bytes are not whole where tp cuts them
+    return most, wanted
+
+
+def _classes(new: Plan, held: Mapping[WorkerId, Coord]) -> Counter[tuple[Slot, Slot | None]]:
+    """How many workers go from which (stage, shard) to which."""
+    found = Counter[tuple[Slot, Slot | None]]()
+    for replica, stage in new.teams:
+        for shard, rank in enumerate(new.team(replica, stage)):
+            was = held.get(new.workers[rank])
+            found[(stage, shard), None if was is None else (was.stage, was.shard)] += 1
+    return found
+
+
+def _shares(old: Plan, new: Plan, slot: Slot, was: Slot | None) -> dict[int, float]:
+    """The share of each block of (stage, shard) that one lacks who held (stage, shard) by the old plan."""
+    stage, shard = slot
+    whole = 1 / new.mesh.tp
+    if was is None:
+        return dict.fromkeys(_blocks(new, stage), whole)
+    first = max(shard / new.mesh.tp, was[1] / old.mesh.tp)
+    end = min((shard + 1) / new.mesh.tp, (was[1] + 1) / old.mesh.tp)
+    had = _blocks(old, was[0])
+    common = max(0.0, end - first)
+    return {b: whole - common if b in had else whole for b in _blocks(new, stage) if b not in had or common < whole}
+
+
+def _blocks(plan: Plan, stage: int) -> frozenset[int]:
+    pp = plan.mesh.pp
+    return frozenset(block for first, end in plan.layers[stage % pp :: pp] for block in range(first, end))

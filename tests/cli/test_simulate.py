@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raymega.cli.app import app
+from raymega.errors import ConfigError
+
+
+def simulated(*words: str) -> str:
+    done = CliRunner().invoke(app, ["simulate", "nano", "--cluster", "cpu:4", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    file = tmp_path / "spot.csv"
+    file.write_text("t_s,n_nodes\n0,4\n100,3\n200,4\n300,4\n")
+    return str(file)
+
+
+def test_a_trace_is_lived_through_drawn_and_explained(trace: str) -> None:
+    text = simulated("--trace", trace)
+    assert text.startswith("5 min on 3.7 of 4 nodes of 1, 2 changes")
+    assert "of linear" in text
+    assert "detect_s" in text
+
+
+def test_programs_are_given_the_same_figures(trace: str) -> None:
+    found = json.loads(simulated("--trace", trace, "--json"))
+    assert found["duration_s"] == 300
+    assert 0.5 < found["goodput"] <= 1
+    assert sum(found["shares"].values()) == pytest.approx(1)
+
+
+def test_failures_can_be_drawn_instead() -> None:
+    found = json.loads(simulated("--mtbf", "2m", "--duration", "20m", "--back", "1m", "--json"))
+    assert found["repairs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--mtbf", "soon"), "--mtbf: 'soon'"),
+        (("--mtbf", "1m", "--trace", "x.csv"), "Give one of them"),
+        (("--trace", "nowhere.csv"), "nowhere.csv cannot be read"),
+        (("--cluster", "cpu:0"), "at least one node"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        simulated(*words)
