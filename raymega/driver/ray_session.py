@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayError
 
 import raymega
 from raymega.driver import reaper
@@ -51,6 +52,11 @@ class RaySession:
     start_s: float
 
 
+def starts_ray() -> bool:
+    """Would a session start a local Ray?"""
+    return not ray.is_initialized() and os.environ.get("RAY_ADDRESS", "local") == "local"
+
+
 @contextmanager
 def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RaySession]:
     """Connect to Ray for the time of the block, and end exactly what was started for it.
@@ -60,16 +66,16 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
         leftovers: files to be removed with a local Ray when this process is killed.
     """
     began = time.monotonic()
-    if ray.is_initialized():
-        yield RaySession(owned=False, start_s=0.0)
-    elif os.environ.get("RAY_ADDRESS", "local") != "local":
-        _connect()
-        yield RaySession(owned=False, start_s=time.monotonic() - began)
-        ray.shutdown()
-    else:
+    if starts_ray():
         with ExitStack() as stack:
             _start_until_up(stack, cpus=cpus, leftovers=leftovers)
             yield RaySession(owned=True, start_s=time.monotonic() - began)
+    elif ray.is_initialized():
+        yield RaySession(owned=False, start_s=0.0)
+    else:
+        _connect()
+        yield RaySession(owned=False, start_s=time.monotonic() - began)
+        ray.shutdown()
 
 
 @contextmanager
@@ -171,7 +177,9 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
             object_store_memory=_store_bytes(),
             _temp_dir=str(home),
         )
-    except Exception as error:  # Ray raises just that
+    except Exception as error:  # ray._private.node raises just that where a node does not come up in time
+        if type(error) is not Exception and not isinstance(error, RuntimeError | OSError | RayError):
+            raise
         raise ClusterError(
             f"a local Ray did not come up: {error} See what else keeps this machine busy, or set RAY_ADDRESS to a "
             "cluster that is up."

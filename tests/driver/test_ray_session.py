@@ -43,3 +43,9 @@ def test_a_ray_that_never_comes_up_is_told_with_a_way_out(homes, monkeypatch):
     with pytest.raises(ClusterError, match=r"did not come up: The current node timed out.*set RAY_ADDRESS"):
         ray_session(cpus=1).__enter__()
     assert (len(homes), [home for home in homes if home.exists()]) == (STARTS, [])
+
+
+def test_a_fault_of_this_program_is_no_matter_of_how_busy_the_machine_is(homes, monkeypatch):
+    monkeypatch.setattr(ray, "init", lambda **options: homes.append(options["no_such_option"]))
+    with pytest.raises(KeyError, match="no_such_option"):
+        ray_session(cpus=1).__enter__()
