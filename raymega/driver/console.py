@@ -40,7 +40,7 @@ class Console(Protocol):
         """Say something that is no turn: a warning, what the client does."""
 
     def close(self) -> None:
-        """Say how the run ended."""
+        """Say how the run ended, if it did."""
 
 
 @dataclass(slots=True)
@@ -99,13 +99,20 @@ class LineConsole:
             self._say([f"{where(self._progress)}{worth}"])
 
     def close(self) -> None:
-        self._say([*self._repeats.summed(), summary(self._progress, facts=self._facts)])
+        self._say(ending(self._progress, facts=self._facts, repeats=self._repeats))
 
     def _say(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._out.write(line.replace("\r", " ") + "\n")
             self._said_t = self._t
         self._out.flush()
+
+
+def ending(progress: Progress, *, facts: Facts, repeats: Repeats) -> Iterator[str]:
+    """What is said at last; nothing of a run that never began."""
+    yield from repeats.summed()
+    if progress.finish is not None:
+        yield summary(progress, facts=facts)
 
 
 def notes_of(turn: Turn) -> Iterator[str]:

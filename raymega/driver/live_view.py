@@ -21,6 +21,7 @@ from raymega.driver.console import (
     Console,
     LineConsole,
     Repeats,
+    ending,
     is_shown,
     line_of,
     notes_of,
@@ -28,7 +29,6 @@ from raymega.driver.console import (
     state_name,
 )
 from raymega.driver.progress import Facts, Memory, Progress, records_of
-from raymega.driver.summary import summary
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE = 60  # columns of the loss curve
@@ -81,7 +81,7 @@ class LiveConsole:
 
     def close(self) -> None:
         self._live.stop()
-        for text in (*self._repeats.summed(), summary(self._progress, facts=self._facts)):
+        for text in ending(self._progress, facts=self._facts, repeats=self._repeats):
             self._print(text)
 
     def _print(self, text: str, *, style: str = "") -> None:

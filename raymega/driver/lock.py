@@ -109,10 +109,11 @@ class RunLock:
         return lock
 
     def release(self) -> None:
-        """Give the directory up; the file goes. Idempotent."""
+        """Give the directory up; the file goes. Idempotent, whoever holds it by then."""
+        if self._released.is_set():
+            return
         self._released.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         with _open(self._file) as content:
             owner = _read(content)
             if owner is None or owner.is_same(self._me()):

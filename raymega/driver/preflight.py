@@ -5,6 +5,8 @@ config -> resolved: tokenizer's vocabulary, name, seed         (a directory that
        -> data: opened and checked
        -> checkpoint to go on from: the newest whole one, one step, or none
        -> storage: can the first save be written?
+
+    write_config, set_later_aside: what a run changes there, once nothing can refuse it any more
 """
 
 import os
@@ -104,8 +106,6 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         ),
         keep=config.checkpoint.keep,
     )
-    step = found.manifest.step if found is not None else 0
-    aside = set_aside(open_store(checkpoint_dir), after_step=step)
     return Prepared(
         config=config,
         run_dir=run_dir,
@@ -113,7 +113,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         checkpoint=_checkpoint(found),
         data=data,
         eval_batches=eval_batches,
-        warnings=(*(found.warnings if found is not None else ()), *room, *_told_aside(aside, step=step)),
+        warnings=(*(found.warnings if found is not None else ()), *room),
     )
 
 
@@ -189,12 +189,15 @@ def _checkpoint(found: Found | None) -> Checkpoint | None:
     return Checkpoint(step=found.manifest.step, uri=found.uri, tokens_total=tokens)
 
 
-def _told_aside(steps: tuple[int, ...], *, step: int) -> tuple[str, ...]:
-    if not steps:
-        return ()
-    return (f"the run goes back to step {step}; later checkpoints are set aside: {', '.join(map(str, steps))}",)
-
-
 def write_config(prepared: Prepared) -> None:
     """Keep the config as resolved in the run's directory. Raises: StateError where it cannot be written."""
     write_whole(prepared.run_dir.config, to_yaml(prepared.config))
+
+
+def set_later_aside(prepared: Prepared) -> tuple[str, ...]:
+    """Withdraw the checkpoints after the one that the run goes on from, and say so. Raises: StateError."""
+    step = prepared.checkpoint.step if prepared.checkpoint is not None else 0
+    steps = set_aside(open_store(prepared.checkpoint_dir), after_step=step)
+    if not steps:
+        return ()
+    return (f"the run goes back to step {step}; later checkpoints are set aside: {', '.join(map(str, steps))}",)

@@ -11,6 +11,7 @@ from math import log
 from pathlib import Path
 from shlex import quote
 
+from raymega.config.fault import counted
 from raymega.control.goodput import CATEGORIES
 from raymega.control.loop import Turn
 from raymega.driver.progress import Facts, Progress
@@ -29,8 +30,8 @@ def banner(progress: Progress, *, facts: Facts) -> str:
 
 def plan_lines(plan: Plan, progress: Progress) -> Iterator[str]:
     """The plan, one line a stage: its layers, and who holds it in each replica."""
-    batch = f"{plan.num_microbatches} micro-batches of {plan.microbatch_size} samples"
-    yield f"plan {plan.mesh}, {len(plan.living)} workers, schedule {plan.schedule}, {batch}"
+    batch = f"{counted(plan.num_microbatches, noun='micro-batch')} of {counted(plan.microbatch_size, noun='sample')}"
+    yield f"plan {plan.mesh}, {counted(len(plan.living), noun='worker')}, schedule {plan.schedule}, {batch}"
     node = {seat.worker: seat.node[:NODE_LETTERS] for seat in progress.seats}
     for stage in range(plan.mesh.pp):
         held = [plan.layers[virtual] for virtual in range(stage, len(plan.layers), plan.mesh.pp)]
@@ -43,10 +44,10 @@ def plan_lines(plan: Plan, progress: Progress) -> Iterator[str]:
 
 def summary(progress: Progress, *, facts: Facts) -> str:
     """How a run ended, what it brought, where the time went, and how it can go on."""
-    finish, story, lines = progress.finish, progress.story, list[str]()
-    if finish is None or story is None:
-        return f"run {facts.name} has not ended"
-    lines.append(f"run {facts.name} ended with exit code {finish.exit_code}: {finish.reason}")
+    finish, story = progress.finish, progress.story
+    assert finish is not None, "only a run that has ended has a summary"
+    assert story is not None, "and it has a story by then"
+    lines = [f"run {facts.name} ended with exit code {finish.exit_code}: {finish.reason}"]
     lines.extend(_losses(progress, facts))
     done = f"{story.committed:,} of {facts.config.training.steps:,} committed"
     lines.append(f"  steps          {done}, {story.steps_lost} lost, {max(0, progress.recoveries)} recoveries")

@@ -2,6 +2,7 @@
 
 resolve -> lock -> prepare                  refused here: nothing was started
   -> Ray: the cluster's, or a local one     refused here: what the cluster can never give
+    -> config.yaml                          until here the run's directory is as it was
     -> controller --> workers               followed until the end; Ctrl-C and SIGTERM end it in order
   <- summary, a sample of text, exit code
 """
@@ -10,6 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
+from shlex import quote
 
 import psutil
 import ray
@@ -23,10 +26,10 @@ from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
 from raymega.driver.node_watch import Device, Row, cluster_of, device_of
-from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, write_config
+from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, set_later_aside, write_config
 from raymega.driver.progress import Facts, Memory
 from raymega.driver.publishing import Imprint
-from raymega.driver.ray_session import ray_session
+from raymega.driver.ray_session import ray_session, starts_ray
 from raymega.driver.trackers import check_trackers
 from raymega.model_shape import token_flops
 from raymega.plan.mesh_choice import wish
@@ -36,7 +39,6 @@ SPARE_CPUS = 2  # of a local Ray, for tasks of the data pipeline
 TERM_GRACE_S = 20.0
 JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0
 LEFT_FOR_THE_END_S = 1.0
-INTERRUPTED = 130
 PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
 
 
@@ -57,36 +59,45 @@ def train(config: Config, *, resume: Resume = "auto") -> int:
         if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
             print(_nothing_to_do(prepared))
             return 0
-        write_config(prepared)
+        return _run(prepared, lock=lock, began_t=began_t)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C or SIGTERM while there is no run to stop
+        if run_dir.is_begun():
+            print(f"to resume: raymega train {quote(str(run_dir.config))}")
+        raise
     finally:
-        lock.release()  # the controller takes it for itself
+        lock.release()
         if not run_dir.is_begun():
             run_dir.remove_if_unused()
-    try:
-        return _run(prepared, began_t=began_t)
-    except KeyboardInterrupt:  # before there was a run to stop
-        print(f"interrupted before the first step; to resume: raymega train {run_dir.config}")
-        return INTERRUPTED
 
 
-def _run(prepared: Prepared, *, began_t: float) -> int:
-    config, facts = prepared.config, facts_of(prepared)
-    console = open_console(facts, t=began_t, out=sys.stdout)
-    for warning in prepared.warnings:
-        console.note(warning)
+def _run(prepared: Prepared, *, lock: RunLock, began_t: float) -> int:
+    with closing(open_console(facts_of(prepared), t=began_t, out=sys.stdout)) as console:
+        for warning in prepared.warnings:
+            console.note(warning)
+        ended = _followed(prepared, lock=lock, console=console, began_t=began_t)
+    return _told(ended, prepared)
+
+
+def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float) -> Ended:
+    """Have Ray, the run, and its end. `lock` goes to the controller once nothing can be refused any more."""
+    config = prepared.config
     cpus = devices_wanted(config) * config.run.cpus_per_worker + SPARE_CPUS
+    if starts_ray():
+        console.note(f"starting a local Ray with {cpus} CPUs")
     with ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session:
-        device = refuse_if_too_small_for(ray.nodes(), config)
         if session.owned:
-            console.note(f"a local Ray with {cpus} CPUs is up after {session.start_s:.1f} s")
+            console.note(f"it is up after {session.start_s:.1f} s")
+        device = refuse_if_too_small_for(ray.nodes(), config)
+        write_config(prepared)
+        for text in set_later_aside(prepared):
+            console.note(text)
+        lock.release()
         with signals(term_grace_s=_term_grace_s()) as wishes:
-            run = RunHandle.begin(launch_of(prepared, facts=facts, device=device))
+            run = RunHandle.begin(launch_of(prepared, facts=facts_of(prepared), device=device))
             try:
-                ended = follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
+                return follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
             finally:
                 run.close()
-    console.close()
-    return _told(ended, prepared)
 
 
 class Shown:
@@ -161,10 +172,10 @@ def _term_grace_s() -> float:
 
 def _nothing_to_do(prepared: Prepared) -> str:
     assert prepared.checkpoint is not None, "only a run that has trained has nothing to do"
-    steps, directory = prepared.config.training.steps, prepared.run_dir.path
+    steps, run_dir = prepared.config.training.steps, prepared.run_dir
     return (
         f"run {prepared.config.run.name} is finished: step {prepared.checkpoint.step} of {steps} is saved in "
-        f"{directory}. To train on: raymega train {prepared.run_dir.config} --set training.steps={2 * steps}"
+        f"{run_dir.path}. To train on: raymega train {quote(str(run_dir.config))} --set training.steps={2 * steps}"
     )
 
 

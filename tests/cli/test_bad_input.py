@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,13 +16,15 @@ import ray
 import xxhash
 import yaml
 
-import raymega.driver.train  # noqa: F401  loaded while it may still be read: some tests give up the right to
 from raymega.data.manifest import MANIFEST
 from raymega.data.pack import PackedRows
 from raymega.data.token_file import open_shard, write_shard
+from raymega.driver import data_prepare, train  # noqa: F401  loaded while it may be: some tests give up the right to
 from raymega.driver.lock import Owner
+from raymega.driver.ray_session import RaySession
 from tests.checkpoint.worlds import save
 from tests.data.corpora import prepare_here
+from tests.driver.test_small import row
 from tests.house.rooms import ROOT
 
 MESH, MODEL, TRAINING = "parallelism", "model", "training"
@@ -166,6 +168,33 @@ def test_a_checkpoint_that_is_damaged_or_not_there(raymega, damaged: list[int], 
 def test_a_checkpoint_of_another_model_is_refused_before_the_config_is_written_over(raymega):
     code, told = refused(raymega, "train", "run.yaml", "--set", "model.vocab_size=300")
     assert (code, "of the checkpoint at step 20" in told) == (2, True), told
+
+
+def have(monkeypatch, session: Callable[[], object]) -> None:
+    """Stand in for Ray: what comes of asking for one, and a cluster of one core. Any checkpoint fits the run here."""
+    monkeypatch.setattr("raymega.driver.preflight.refuse_unlike", lambda *_, **__: None)
+    monkeypatch.setattr(train, "ray_session", lambda **_: session())
+    monkeypatch.setattr(ray, "nodes", lambda: [row("1", CPU=1.0)])
+
+
+@pytest.mark.parametrize("name", ["demo", "fresh"])
+def test_a_cluster_that_is_too_small_is_refused_before_a_run_is_changed_or_made(raymega, monkeypatch, name: str):
+    have(monkeypatch, lambda: nullcontext(RaySession(owned=False, start_s=0.0)))
+    words = ["--resume", "10"] if name == "demo" else []
+    two = ["--set", f"run.name={name}", "--set", "parallelism.data_parallel_size=2"]
+    code, told = refused(raymega, "train", "run.yaml", *words, *two)
+    assert (code, "needs 2" in told, Path("runs/fresh").exists()) == (4, True, False), told
+
+
+@pytest.mark.parametrize(("sent", "code"), [(KeyboardInterrupt, 130), (lambda: SystemExit(15), 15)])
+def test_an_interrupt_while_ray_comes_up_says_how_to_resume(raymega, monkeypatch, sent: Callable, code: int):
+    def interrupted() -> None:
+        raise sent()
+
+    have(monkeypatch, interrupted)
+    before, ended = contents(), raymega("train", "run.yaml")
+    assert (ended.code, contents()) == (code, before)
+    assert ended.out.endswith(f"to resume: raymega train {RUN.absolute()}/config.yaml\n")
 
 
 def test_an_empty_corpus(raymega):
