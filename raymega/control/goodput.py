@@ -5,18 +5,20 @@
     bubble       waiting for a neighbouring stage        exchange   summing gradients and facts
     data         waiting for a batch                     checkpoint a step held up by its snapshot, the last save
     detect       a worker was gone and nobody knew       repair     from then until training goes on
-    move         state on its way between workers        replay     steps done again, and the step that broke
+    move         state on its way between workers        replay     steps done again, and what a broken step lost
     idle         the rest: between steps, validation, back-off
 
     goodput = (useful + bubble + exchange + data) / all; the useful share is given apart
 
 Inside a step the seconds are those of the worker that reports it, taken for all workers of the plan: they do the
-same step in the same time.
+same step in the same time. What was done of a step before it broke is replay, until a repair commits it: then only the
+share of it that was run again stays so.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from raymega.control.broken import RepairUnderway
 from raymega.control.events import ControllerTakenOver, Event, GenerationLeft, StepCommitted, WorkerLost
 from raymega.control.states import (
     Moving,
@@ -30,6 +32,8 @@ from raymega.control.states import (
     WaitingForNodes,
     plan_of,
 )
+from raymega.pipeline.actions import WHOLE
+from raymega.plan.plan import Plan
 
 CATEGORIES = (
     "start", "useful", "bubble", "exchange", "data", "checkpoint", "detect", "repair", "move", "replay", "idle",
@@ -43,11 +47,15 @@ OF_PHASE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Worker-seconds by category up to `t`; a value that grows with each turn of the loop (`after`)."""
+    """Worker-seconds by category up to `t`; a value that grows with each turn of the loop (`after`).
+
+    `broken_s`: worker-seconds of the step in hand before it broke; they stand under replay.
+    """
 
     t: float
     seconds: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
     last_bubble: float = 0.0
+    broken_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -66,21 +74,47 @@ class Goodput:
         """Add the time since the last turn that closed a stretch; `before` is the state it was spent in."""
         passed_s, plan = max(0.0, t - self.t), plan_of(before)
         workers = len(plan.living) if plan is not None else 1
-        if isinstance(before, Training | Stopping):
-            if isinstance(event, StepCommitted):
-                again = event.step <= before.story.furthest
-                spent = {"replay": passed_s} if again else _of_step(event, passed_s)
-                bubble = event.seconds.get("wait_peer", 0.0) / event.step_s if event.step_s > 0 else 0.0
-                return replace(self._add(spent, workers, t), last_bubble=bubble)
-            if not isinstance(event, WorkerLost | GenerationLeft | ControllerTakenOver):
-                return self
-            silent_s = 0.0 if isinstance(event, GenerationLeft) else min(passed_s, event.silent_s)
-            return self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t)
-        return self._add({_category(before): passed_s}, workers, t)
+        if not isinstance(before, Training | Stopping):
+            return self._add({_category(before): passed_s}, workers, t)
+        training = before if isinstance(before, Training) else before.training
+        if isinstance(event, StepCommitted):
+            return self._committed(training, event, passed_s, t)
+        if isinstance(event, WorkerLost) and event.worker not in training.plan.living:
+            return self  # it had no part in the step, which goes on
+        if not isinstance(event, WorkerLost | GenerationLeft | ControllerTakenOver):
+            return self
+        silent_s = 0.0 if isinstance(event, GenerationLeft) else min(passed_s, event.silent_s)
+        broken_s = self.broken_s + workers * (passed_s - silent_s)
+        return replace(
+            self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t), broken_s=broken_s
+        )  # fmt: skip
+
+    def _committed(self, training: Training, event: StepCommitted, passed_s: float, t: float) -> "Goodput":
+        again = event.step <= training.story.furthest
+        spent = {"replay": passed_s} if again else _of_step(event, passed_s)
+        bubble = event.seconds.get("wait_peer", 0.0) / event.step_s if event.step_s > 0 else 0.0
+        added = self._add(spent, len(training.plan.living), t)
+        if training.repair is not None:
+            added = added._kept(event, self.broken_s * _kept_share(training.repair, training.plan))
+        return replace(added, last_bubble=bubble, broken_s=0.0)
+
+    def _kept(self, event: StepCommitted, kept_s: float) -> "Goodput":
+        """Worker-seconds of the broken step that its repair has kept, spent as the rest of it was."""
+        parts = _of_step(event, event.step_s)
+        known_s = sum(parts.values()) or 1.0
+        spent = {name: seconds * kept_s / known_s for name, seconds in parts.items()}
+        return self._add({**spent, "replay": -kept_s}, 1, self.t)
 
     def _add(self, spent: Mapping[str, float], workers: int, t: float) -> "Goodput":
         seconds = {name: self.seconds[name] + workers * spent.get(name, 0.0) for name in CATEGORIES}
         return replace(self, t=t, seconds=seconds)
+
+
+def _kept_share(mended: RepairUnderway, plan: Plan) -> float:
+    """Of what had been done of a step when it broke, what was not run again."""
+    actions = len(plan.layers) * plan.num_microbatches * len(WHOLE)
+    done = actions - (mended.missing - mended.recomputed)
+    return 1 - mended.recomputed / done if done > 0 else 0.0
 
 
 def _of_step(event: StepCommitted, passed_s: float) -> dict[str, float]:

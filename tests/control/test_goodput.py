@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from raymega.control.events import StepCommitted
+from raymega.control.broken import RepairUnderway
+from raymega.control.events import StepCommitted, WorkerLost
 from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import run
 from raymega.control.states import first_state
@@ -57,3 +60,21 @@ def test_a_worker_that_measures_more_than_passed_is_cut_to_what_passed():
     goodput = Goodput(t=0.0).after(TRAINING, step(compute=3.0, wait_peer=1.0), 1.0)
     assert goodput.seconds["useful"] == pytest.approx(4 * 0.75)
     assert goodput.total_s == pytest.approx(4.0)
+
+
+def test_what_a_repair_keeps_of_a_broken_step_is_no_replay():
+    lost = WorkerLost(worker="w1", node="n1", cause="SIGKILL", silent_s=0.1)
+    broke = Goodput(t=0.0).after(TRAINING, lost, 0.6)
+    assert (broke.seconds["detect"], broke.seconds["replay"]) == pytest.approx((4 * 0.1, 4 * 0.5))
+    actions = 2 * len(TRAINING.plan.layers) * TRAINING.plan.num_microbatches
+    repair = RepairUnderway(step=10, missing=actions - 6, recomputed=2, detect_s=0.1, since=0.6)
+    mended = broke.after(replace(TRAINING, repair=repair), step(compute=1.0), 1.6)
+    kept = 1 - 2 / 8  # eight had been done, two of them are run again
+    assert mended.seconds["replay"] == pytest.approx(4 * 0.5 * (1 - kept))
+    assert mended.seconds["useful"] == pytest.approx(4 * 1.0 + 4 * 0.5 * kept)
+    assert mended.total_s == pytest.approx(4 * 1.6)
+
+
+def test_the_loss_of_a_spare_breaks_no_step():
+    lost = WorkerLost(worker="w9", node="n1", cause="SIGKILL", silent_s=0.1)
+    assert Goodput(t=0.0).after(TRAINING, lost, 0.6) == Goodput(t=0.0)
