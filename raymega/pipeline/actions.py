@@ -6,8 +6,8 @@
                      |         the last stage turns round by itself
     0B0 <-- 1B0 <-- 2B0
 
-A stage here is a virtual stage: with one chunk a stage it is the stage of the mesh; else virtual stage v is chunk
-v // pp of stage v % pp. A micro-batch is numbered within the step, over all replicas.
+A stage here is a virtual stage: with one chunk a stage it is the stage of the mesh; else `placing` says on which stage
+it lives. A micro-batch is numbered within the step, over all replicas.
 Notation as in the schedule IR of torch.distributed.pipelining.
 """
 

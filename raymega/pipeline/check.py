@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline.actions import Action, Kind, Programs, alive_after, source, work_of_step
+from raymega.pipeline.actions import WHOLE, Action, Kind, Programs, alive_after, source, work_of_step
 from raymega.pipeline.rendezvous import wait_cycle
 
 
@@ -22,6 +22,7 @@ def check(
     *,
     num_stages: int,
     num_microbatches: int,
+    kinds: tuple[Kind, ...] = WHOLE,
     in_flight: Mapping[str, int] | None = None,
     receives_ahead: int | None = 1,
 ) -> None:
@@ -30,6 +31,7 @@ def check(
     Args:
         programs: of all teams, by name.
         num_stages: virtual stages.
+        kinds: in which every micro-batch passes each of them.
         in_flight: the most activations of each team; None: no limit.
         receives_ahead: actions ahead of the one at hand for which receives are posted; None: all.
     Raises:
@@ -38,7 +40,7 @@ def check(
     found = faults(
         programs,
         num_stages=num_stages,
-        work=work_of_step(num_stages=num_stages, num_microbatches=num_microbatches),
+        work=work_of_step(num_stages=num_stages, num_microbatches=num_microbatches, kinds=kinds),
         in_flight=in_flight,
         receives_ahead=receives_ahead,
     )

@@ -18,6 +18,7 @@ from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import Action, Kind, show_program
 
 _WORD = (1 << 64) - 1
+_BEFORE = {Kind.B: Kind.F, Kind.I: Kind.F, Kind.W: Kind.I}
 
 _Ints = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
@@ -34,13 +35,14 @@ class Ledger:
     def record(self, action: Action) -> None:
         """Write down a finished action.
 
-        Raises: RaymegaBug if it is in the ledger already, or a backward without its forward.
+        Raises: RaymegaBug if it is in the ledger already, or before what it needs of its own pass.
         """
         if action in self._done:
             raise RaymegaBug(f"{action} of step {self.step} is finished twice; the ledger has it already.")
-        forward = Action(action.stage, Kind.F, action.microbatch)
-        if action.kind is Kind.B and forward not in self._done:
-            raise RaymegaBug(f"{action} of step {self.step} is finished, but not {forward}.")
+        needed = _BEFORE.get(action.kind)
+        before = Action(action.stage, needed, action.microbatch) if needed is not None else None
+        if before is not None and before not in self._done:
+            raise RaymegaBug(f"{action} of step {self.step} is finished, but not {before}.")
         self._done[action] = None
 
     @property
@@ -49,8 +51,8 @@ class Ledger:
         return tuple(self._done)
 
     def work(self, *, shard: int) -> int:
-        """The sum of `work_hash` over the backwards done, as shard `shard` of the team."""
-        backwards = [action for action in self._done if action.kind is Kind.B]
+        """The sum of `work_hash` over the backwards done, weights' part and all, as shard `shard` of the team."""
+        backwards = [action for action in self._done if action.kind in (Kind.B, Kind.W)]
         return sum_of_work(
             work_hash(microbatch=action.microbatch, stage=action.stage, shard=shard) for action in backwards
         )

@@ -12,12 +12,13 @@ generation. No team is asked to undo anything, and nothing is run that some livi
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import WHOLE, Action, Kind, Program, source
 from raymega.pipeline.check import faults
 from raymega.pipeline.missing import Missing, TeamReport, missing_work
+from raymega.pipeline.parts import joined, owed, whole
 from raymega.pipeline.trains import Timetable, timetable
 
 ServedBy = Callable[[int, int], str]
@@ -84,11 +85,40 @@ def repair(
 
     A team goes on with its own micro-batches; those of lost and spoiled teams are spread evenly over the living teams
     that hold the same stages. Fresh teams that have been given the state of the last commit take part like any other.
+    Backwards are run whole, but for what a team owes of those that it has begun in two parts.
 
     Args:
         reports: of every living team, by name.
         num_stages: virtual stages.
     """
+    found = _in_whole(
+        {team: joined(report) for team, report in reports.items()},
+        served_by=served_by,
+        limit=limit,
+        num_stages=num_stages,
+        num_microbatches=num_microbatches,
+    )
+    return found if isinstance(found, StagesLost) else _with_owed(found, reports)
+
+
+def _with_owed(found: Repair, reports: Mapping[str, TeamReport]) -> Repair:
+    """The repair of whole backwards, as it is for ledgers that have some in two parts."""
+    left = {team: () if team in found.anew else owed(report.done) for team, report in reports.items()}
+    count = sum(map(len, left.values()))
+    return replace(
+        found,
+        programs={team: (*left[team], *program) for team, program in found.programs.items()},
+        kept={
+            team: frozenset(action for action in report.done if whole(action) in found.kept[team])
+            for team, report in reports.items()
+        },
+        reason=f"{found.reason}; {_count(count, 'weight part')} first" if count else found.reason,
+    )
+
+
+def _in_whole(
+    reports: Mapping[str, TeamReport], *, served_by: ServedBy, limit: Limit, num_stages: int, num_microbatches: int
+) -> Repair | StagesLost:
     held = {stage for report in reports.values() for stage in report.stages}
     lost = tuple(stage for stage in range(num_stages) if stage not in held)
     if lost:

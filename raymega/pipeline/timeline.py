@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raymega.errors import RaymegaBug
-from raymega.pipeline.actions import WHOLE, Action, Kind, Programs, alive_after
+from raymega.pipeline.actions import Action, Kind, Programs, alive_after
 
 Durations = Mapping[tuple[int, Kind], float]
 """Seconds of (virtual stage, kind)."""
@@ -102,9 +102,9 @@ def finish_s(programs: Programs, *, durations: Durations, num_stages: int, messa
 
 
 def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float = 1.0) -> Durations:
-    """The same seconds at every virtual stage."""
-    seconds = {Kind.F: forward_s, Kind.B: backward_s}
-    return {(stage, kind): seconds[kind] for stage in range(num_stages) for kind in WHOLE}
+    """The same seconds at every virtual stage; a part of a backward takes half of it."""
+    seconds = {Kind.F: forward_s, Kind.B: backward_s, Kind.I: backward_s / 2, Kind.W: backward_s / 2}
+    return {(stage, kind): seconds[kind] for stage in range(num_stages) for kind in Kind}
 
 
 class _Clock:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from raymega.pipeline.actions import Action, Kind, Program, sink, source, work_of_step
 from raymega.pipeline.catalog import schedule
 from raymega.pipeline.missing import TeamReport
+from raymega.pipeline.parts import whole
+from raymega.pipeline.placing import virtual_stages_on
 from raymega.pipeline.repair import Repair, StagesLost, repair
 
 
@@ -20,6 +22,7 @@ class Team:
     ledger: set[Action] = field(default_factory=set)
     log: set[Action] = field(default_factory=set)
     passes: set[tuple[int, int]] = field(default_factory=set)
+    owing: set[tuple[int, int]] = field(default_factory=set)
     gradients: Counter = field(default_factory=Counter)
     losses: set[int] = field(default_factory=set)
     at: int = 0
@@ -35,7 +38,15 @@ class Step:
     def __init__(self, *, dp: int, pp: int, num_microbatches: int, chunks: int = 1, name: str = "1f1b") -> None:
         self.dp, self.pp, self.num_microbatches, self.chunks = dp, pp, num_microbatches, chunks
         self.num_stages, self.row = pp * chunks, schedule(name)
-        self.serves = {(v, m): f"{m % dp}.{v % pp}" for v in range(self.num_stages) for m in range(num_microbatches)}
+        self.held = [
+            virtual_stages_on(stage, num_stages=pp, chunks=chunks, folds=self.row.folds) for stage in range(pp)
+        ]
+        self.serves = {
+            (v, m): f"{m % dp}.{stage}"
+            for stage in range(pp)
+            for v in self.held[stage]
+            for m in range(num_microbatches)
+        }
         self.teams = {f"{r}.{s}": self._fresh(r, s) for r in range(dp) for s in range(pp)}
         self.streams: defaultdict[tuple, deque[Action]] = defaultdict(deque)
         self.forwards_only: frozenset[Action] = frozenset()
@@ -46,7 +57,7 @@ class Step:
     def _fresh(self, replica: int, stage: int) -> Team:
         microbatches = tuple(m for m in range(self.num_microbatches) if m % self.dp == replica)
         program = self.row.program(stage=stage, num_stages=self.pp, microbatches=microbatches, chunks=self.chunks)
-        return Team(stages=tuple(range(stage, self.num_stages, self.pp)), program=program)
+        return Team(stages=self.held[stage], program=program)
 
     def advance(self, rng: random.Random, *, most: int | None = None) -> int:
         """Run up to `most` actions, of any teams that can go on; how many were run."""
@@ -112,7 +123,8 @@ class Step:
             team.passes &= {(a.stage, a.microbatch) for a in team.ledger if a.kind is Kind.F}
             if name in made.anew:
                 team.gradients.clear()
-            assert set(team.gradients) == {(a.stage, a.microbatch) for a in team.ledger if a.kind is Kind.B}
+            assert set(team.gradients) == {(a.stage, a.microbatch) for a in team.ledger if a.kind in (Kind.B, Kind.W)}
+            team.owing = {(a.stage, a.microbatch) for a in team.ledger if a.kind is Kind.I} - set(team.gradients)
             team.losses &= {a.microbatch for a in team.ledger if a.kind is Kind.F and a.stage == self.num_stages - 1}
             self._send_again(name, after=None)
 
@@ -129,8 +141,9 @@ class Step:
     def _incoming(self, name: str) -> deque[Action] | None:
         """The stream whose head the team's next action takes; None: it needs nothing from outside."""
         made = source(self.teams[name].action, num_stages=self.num_stages)
-        if made is None or made.stage == self.teams[name].action.stage:
+        if made is None or made.stage == self.teams[name].action.stage or whole(made) in self.teams[name].log:
             return None
+        made = whole(made)
         for key, stream in self.streams.items():
             if key[1:] == (name, made.stage, made.kind) and made in stream:
                 assert stream[0] == made, f"{name} takes {made}, first in its stream is {stream[0]}"
@@ -151,7 +164,13 @@ class Step:
             incoming.popleft()
         self.runs[action] += 1
         place = (action.stage, action.microbatch)
-        if action.kind is Kind.B:
+        if action.kind is Kind.W:
+            team.owing.remove(place)
+            team.gradients[place] += 1
+        elif action.kind is Kind.I:
+            team.passes.remove(place)
+            team.owing.add(place)
+        elif action.kind is Kind.B:
             team.passes.remove(place)
             team.gradients[place] += 1
         elif action not in self.forwards_only:
@@ -168,11 +187,12 @@ class Step:
         taken = sink(action, num_stages=self.num_stages)
         if taken is None or taken.stage == action.stage:
             return
-        self.teams[name].log.add(action)
+        made = whole(action)
+        self.teams[name].log.add(made)
         for receiver, team in self.teams.items():
-            if taken in team.program:
-                self.streams[self._stream(action, name, receiver)].append(action)
-        self._send_again(name, after=action)
+            if receiver != name and taken in team.program:
+                self.streams[self._stream(made, name, receiver)].append(made)
+        self._send_again(name, after=made)
 
     def counted_once(self) -> bool:
         """Every gradient and every loss of the step, once among the living."""

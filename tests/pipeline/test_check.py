@@ -6,7 +6,7 @@ from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import Kind, work_of_step
 from raymega.pipeline.catalog import schedule, schedule_names
 from raymega.pipeline.check import check, faults
-from tests.pipeline.pipelines import pipeline, written
+from tests.pipeline.pipelines import fitting_chunks, pipeline, written
 
 GOOD = """
     stage 0 | 0F0 0F1 0B0 0B1
@@ -115,13 +115,16 @@ def test_gpipe_runs_even_if_receives_are_posted_late(
 @given(name=st.sampled_from(schedule_names()), num_stages=st.integers(1, 8), num_microbatches=st.integers(1, 20))
 @settings(max_examples=60, deadline=None)
 def test_every_schedule_runs_with_unbuffered_sends(name: str, num_stages: int, num_microbatches: int) -> None:
-    row = schedule(name)
+    row, chunks = schedule(name), fitting_chunks(name) if name != "gpipe" else 1
     check(
-        pipeline(name, num_stages=num_stages, num_microbatches=num_microbatches),
-        num_stages=num_stages,
+        pipeline(name, num_stages=num_stages, num_microbatches=num_microbatches, chunks=chunks),
+        num_stages=num_stages * chunks,
         num_microbatches=num_microbatches,
+        kinds=row.kinds,
         in_flight={
-            f"stage {s}": row.in_flight(stage=s, num_stages=num_stages, num_microbatches=num_microbatches)
+            f"stage {s}": row.in_flight(
+                stage=s, num_stages=num_stages, num_microbatches=num_microbatches, chunks=chunks
+            )
             for s in range(num_stages)
         },
         receives_ahead=row.receives_ahead,

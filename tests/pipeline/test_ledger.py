@@ -65,3 +65,14 @@ def test_finishing_an_action_twice_is_our_bug() -> None:
 def test_a_backward_without_its_forward_is_our_bug() -> None:
     with pytest.raises(RaymegaBug, match="1B1 of step 41 is finished, but not 1F1"):
         ledger("1F0").record(parse("1B1"))
+
+
+def test_a_backward_in_parts_counts_once_its_weights_part_is_done() -> None:
+    assert ledger("1F0 1I0").work(shard=0) == 0
+    assert ledger("1F0 1I0 1W0").work(shard=0) == ledger("1F0 1B0").work(shard=0)
+
+
+@pytest.mark.parametrize(("program", "needed"), [("1I0", "1F0"), ("1F0 1W0", "1I0")])
+def test_no_part_of_a_backward_is_done_before_what_it_needs(program: str, needed: str) -> None:
+    with pytest.raises(RaymegaBug, match=f"is finished, but not {needed}"):
+        ledger(program)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from raymega.pipeline.actions import Action, Kind, parse, show_program
 from raymega.pipeline.missing import TeamReport
+from raymega.pipeline.parts import joined, owed
 from raymega.pipeline.repair import StagesLost
 from tests.pipeline.broken_step import Step, missing_by_trial
 
@@ -105,6 +106,25 @@ def test_a_message_that_is_sent_again_waits_for_those_that_are_taken_before_it()
     finish(step)
 
 
+def test_a_weights_part_is_left_to_the_team_that_ran_the_inputs_part() -> None:
+    step = Step(dp=2, pp=2, num_microbatches=4, name="zb-h1")
+    step.run_each({"0.0": 3, "0.1": 5, "1.0": 3, "1.1": 3})
+    step.kill("0.0")
+    made = step.repair()
+    assert shown(step) == {"1.0": "0W1 0F0 0B3 0F2 0B0 0B2", "0.1": "1W2", "1.1": "1W1 1B3"}
+    assert made.reason.endswith("3 weight parts first")
+    finish(step)
+
+
+def test_of_a_lost_team_the_weights_part_is_missing_with_the_rest() -> None:
+    step = Step(dp=2, pp=2, num_microbatches=4, name="zb-h1")
+    step.advance(random.Random(0))
+    step.kill("0.1")
+    step.repair()
+    assert shown(step) == {"1.1": "1F0 1B0 1F2 1B2"}
+    finish(step)
+
+
 @pytest.mark.parametrize(("dp", "pp"), [(2, 2), (2, 1), (3, 2), (2, 3)])
 def test_a_team_may_die_after_every_action_of_a_step(dp: int, pp: int) -> None:
     whole = 2 * pp * 4
@@ -122,9 +142,9 @@ def test_a_team_may_die_after_every_action_of_a_step(dp: int, pp: int) -> None:
 
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
-    name = draw(st.sampled_from(["1f1b", "1f1b", "gpipe", "interleaved"]))
-    pp = draw(st.integers(2 if name == "interleaved" else 1, 4))
-    chunks = draw(st.integers(1, 2)) if name == "interleaved" else 1
+    name = draw(st.sampled_from(["1f1b", "1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v"]))
+    pp = draw(st.integers(2 if name in ("interleaved", "zb-v") else 1, 4))
+    chunks = {"interleaved": draw(st.integers(1, 2)), "zb-v": 2}.get(name, 1)
     return Step(dp=draw(st.integers(2, 4)), pp=pp, num_microbatches=draw(st.integers(1, 8)), chunks=chunks, name=name)
 
 
@@ -136,8 +156,10 @@ def test_whoever_dies_and_whenever_every_gradient_and_loss_counts_once(step: Ste
         kill_some(step, rng)
         reports, before = step.reports(), step.runs.copy()
         made = step.repair()
+        left = {part for team, report in reports.items() if team not in made.anew for part in owed(report.done)}
         shape = {"num_stages": step.num_stages, "num_microbatches": step.num_microbatches}
-        assert made.missing == missing_by_trial(reports, **shape)
+        in_whole = {team: joined(report) for team, report in reports.items()}
+        assert made.missing == left | missing_by_trial(in_whole, **shape)
     finish(step)
     again = step.runs - before
     assert set(again) == made.missing

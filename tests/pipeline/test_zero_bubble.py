@@ -5,10 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.errors import ConfigError
-from raymega.pipeline import schedule_zero_bubble
+from raymega.pipeline import schedule_zb_v, schedule_zero_bubble
 from raymega.pipeline.actions import SPLIT, Kind, Program, alive_after, work_of_step
 from raymega.pipeline.check import faults
 from raymega.pipeline.schedule_1f1b import one_f_one_b
+from raymega.pipeline.schedule_zb_v import zb_v
 from raymega.pipeline.schedule_zero_bubble import zb_h1, zb_h1_in_flight, zb_h2, zb_h2_in_flight
 from raymega.pipeline.timeline import timeline
 
@@ -66,6 +67,21 @@ def test_h1_is_drawn_as_in_its_description() -> None:
     seconds = {(stage, kind): 1.0 for stage in range(3) for kind in Kind}
     for line in timeline(made, durations=seconds, num_stages=3).draw().splitlines():
         assert line in (schedule_zero_bubble.__doc__ or "")
+
+
+def test_the_v_is_drawn_as_in_its_description() -> None:
+    made = {
+        f"stage {stage}": zb_v(stage=stage, num_stages=2, microbatches=(0, 1, 2, 3), chunks=2) for stage in range(2)
+    }
+    seconds = {(stage, kind): 1.0 for stage in range(4) for kind in Kind}
+    for line in timeline(made, durations=seconds, num_stages=4).draw().splitlines():
+        assert line in (schedule_zb_v.__doc__ or "")
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_v_has_two_chunks(chunks: int) -> None:
+    with pytest.raises(ConfigError, match=f"two chunks a stage, not {chunks}"):
+        zb_v(stage=0, num_stages=2, microbatches=(0, 1), chunks=chunks)
 
 
 def test_several_chunks_are_refused() -> None:
