@@ -46,12 +46,18 @@ class Estate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """A controller that may decide from here on. `estate`: what it takes over; None: it begins the run."""
+    """A controller that may decide from here on.
+
+    Args:
+        estate: what it takes over; None: it begins the run.
+        t: from when on the time is its own.
+    """
 
     tenure: Tenure
     journal: Journal
     state: State
     estate: Estate | None
+    t: float
 
     @property
     def seq(self) -> int:
@@ -71,15 +77,17 @@ class Beginning:
         return (ControllerTakenOver(epoch=self.tenure.epoch, silent_s=max(0.0, time.time() - self.estate.t)),)
 
 
-def begin(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str) -> Beginning:
-    """Begin a run at `checkpoint`."""
+def begin(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, began_t: float) -> Beginning:
+    """Begin a run at `checkpoint`. `began_t`: when it was asked for; the time since then is the run's."""
     tenure = Tenure.take(folder)
-    head = JournalHead(epoch=tenure.epoch, t=time.time(), rules=rules, checkpoint=checkpoint, launch=launch)
+    head = JournalHead(epoch=tenure.epoch, t=began_t, rules=rules, checkpoint=checkpoint, launch=launch)
     state = first_state(epoch=tenure.epoch, checkpoint=checkpoint)
-    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=None)
+    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=None, t=head.t)
 
 
-def take_over(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, config: Config) -> Beginning:
+def take_over(
+    folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, config: Config, began_t: float
+) -> Beginning:
     """Go on where the last controller of `launch` has stopped, or begin, if none of them came to begin.
 
     Raises: StateError for a journal that is broken in the middle.
@@ -87,11 +95,11 @@ def take_over(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, laun
     tenure = Tenure.take(folder)
     estate = estate_of(folder, launch=launch, config=config)
     head = JournalHead(
-        epoch=tenure.epoch, t=time.time(), rules=rules, checkpoint=checkpoint, launch=launch,
-        takes_over=None if estate is None else estate.inherited,
+        epoch=tenure.epoch, t=began_t if estate is None else time.time(), rules=rules, checkpoint=checkpoint,
+        launch=launch, takes_over=None if estate is None else estate.inherited,
     )  # fmt: skip
     state = first_state(epoch=tenure.epoch, checkpoint=checkpoint) if estate is None else estate.state
-    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=estate)
+    return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=estate, t=head.t)
 
 
 def estate_of(folder: Path, *, launch: str, config: Config) -> Estate | None:

@@ -62,6 +62,7 @@ class Launch:
         sources: `module:callable` that makes the `Sources` from the config.
         factory: `module:callable` that makes a worker.
         checkpoint: what the run goes on from.
+        began_t: when it was asked for: the time that Ray takes to start is the run's too.
         owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
         id: tells this launch from any other in the same directory.
     """
@@ -76,6 +77,7 @@ class Launch:
     sources: str = "raymega.driver.sources:data_sources"
     factory: str = "raymega.worker.worker:Worker"
     checkpoint: Checkpoint | None = None
+    began_t: float = field(default_factory=time.time)
     owner_lease_s: float | None = OWNER_LEASE_S
     start_limit_s: float = 120.0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -174,13 +176,16 @@ class Controller:
 
     def _begin(self, rules: Rules) -> Beginning:
         launch = self._launch
-        return begin(launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id)
+        return begin(
+            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id, began_t=launch.began_t
+        )
 
     def _inherit(self, rules: Rules) -> Beginning:
         launch = self._launch
         return take_over(
-            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id, config=launch.config
-        )
+            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id,
+            config=launch.config, began_t=launch.began_t,
+        )  # fmt: skip
 
     def _run(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> Finished | Failed:
         launch, rules = self._launch, Rules.of(self._launch.config, validates=self._launch.eval_batches > 0)

@@ -39,7 +39,10 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalHead:
-    """How a controller began: a launch of a run from `checkpoint`, or in the place of an earlier controller of it."""
+    """How a controller began: a launch of a run from `checkpoint`, or in the place of an earlier controller of it.
+
+    `t`: from when on the time is its own; for a launch, when it was asked for.
+    """
 
     epoch: int
     t: float

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from raymega.config.load import load
 from raymega.config.schema import Config
 from raymega.errors import ConfigError, StateError
@@ -93,10 +91,6 @@ class RunDirectory:
         for folder in (self.journal, self.logs, self.traces, self.checkpoints, self.path):
             with suppress(OSError):  # it holds something, or was never made
                 folder.rmdir()
-
-    def write_config(self, config: Config) -> None:
-        """Keep the config as resolved."""
-        write_whole(self.config, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
 
     def read_config(self) -> Config:
         """The config as it was resolved when the run was started.

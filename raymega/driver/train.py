@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from shlex import quote
 
 import psutil
@@ -93,7 +94,8 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
             console.note(text)
         lock.release()
         with signals(term_grace_s=_term_grace_s()) as wishes:
-            run = RunHandle.begin(launch_of(prepared, facts=facts_of(prepared), device=device))
+            launch = launch_of(prepared, facts=facts_of(prepared), device=device)
+            run = RunHandle.begin(replace(launch, began_t=began_t))
             try:
                 return follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
             finally:

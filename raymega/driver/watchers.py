@@ -1,6 +1,5 @@
 """Who watches the loop of a run, in the order in which they are told: the journal first, before anything is sent."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ def watchers(
     beginning: Beginning, *, run_dir: RunDirectory, config: Config, facts: Facts
 ) -> Iterator[tuple[Watcher, ...]]:
     """All that a config asks for, open for the time of the block; what an earlier controller missed is caught up."""
-    t, step, estate = time.time(), beginning.state.story.committed, beginning.estate
+    t, step, estate = beginning.t, beginning.state.story.committed, beginning.estate
     progress = Progress.begin(t) if estate is None else estate.progress
     with ExitStack() as open_ones:
         metrics = MetricsSink(run_dir.metrics, step=step)

@@ -1,5 +1,8 @@
+from functools import reduce
+
 import pytest
 
+from raymega.config.load import to_yaml
 from raymega.config.schema import (
     CheckpointConfig,
     Config,
@@ -12,12 +15,12 @@ from raymega.config.schema import (
 from raymega.control.brain import brain_of
 from raymega.control.loop import run
 from raymega.control.policy import Rules
-from raymega.control.states import Checkpoint, first_state
+from raymega.control.states import Checkpoint
 from raymega.driver.accounting import progress_of
-from raymega.driver.journal import Journal, JournalHead
+from raymega.driver.beginning import begin
+from raymega.driver.progress import Progress
 from raymega.driver.replay import heads, told
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.tenure import Tenure
+from raymega.driver.run_dir import RunDirectory, write_whole
 from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns
 
@@ -31,18 +34,17 @@ CONFIG = Config(
 )
 
 
-def trained(run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: float = 1000.0, **faults) -> Turns:
-    """A run in virtual time with the real planner, written to `run_dir`."""
+def trained(
+    run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: float = 1000.0, ray_s: float = 0.0, **faults
+) -> Turns:
+    """A run in virtual time with the real planner, written to `run_dir`; asked for `ray_s` before it begins."""
     rules, turns = Rules.of(CONFIG, validates=False), Turns()
     run_dir.create()
-    run_dir.write_config(CONFIG)
-    tenure = Tenure.take(run_dir.journal)
-    head = JournalHead(epoch=tenure.epoch, t=t, rules=rules, checkpoint=checkpoint)
-    journal = Journal.begin(tenure, head=head)
+    write_whole(run_dir.config, to_yaml(CONFIG))
+    began = begin(run_dir.journal, rules=rules, checkpoint=checkpoint, launch="", began_t=t - ray_s)
     hands = FakeHands(**{"nodes": nodes(4), "clock": t, **faults})
-    start = first_state(epoch=tenure.epoch, checkpoint=checkpoint)
-    run(start, brain=brain_of(CONFIG, rules=rules), hands=hands, watchers=[journal, turns])
-    journal.close()
+    run(began.state, brain=brain_of(CONFIG, rules=rules), hands=hands, watchers=[began.journal, turns])
+    began.journal.close()
     return turns
 
 
@@ -63,10 +65,18 @@ def test_progress_counts_over_all_controllers_and_not_the_time_between(tmp_path)
     assert (both.finish.exit_code, both.story.committed, both.last.step) == (0, 20, 20)
 
 
+def test_status_counts_the_time_that_ray_takes_to_start_as_the_summary_does(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    turns = trained(run_dir, ray_s=60.0)
+    shown = reduce(Progress.after, turns, Progress.begin(940.0)).goodput
+    assert progress_of(run_dir).goodput == shown
+    assert shown.seconds["start"] > 60.0
+
+
 def test_a_run_without_a_journal_has_no_progress_yet(tmp_path):
     run_dir = RunDirectory(path=tmp_path)
     run_dir.create()
-    run_dir.write_config(CONFIG)
+    write_whole(run_dir.config, to_yaml(CONFIG))
     assert progress_of(run_dir) is None
     (run_dir.journal / "000001.jsonl").touch()
     assert progress_of(run_dir) is None

@@ -21,7 +21,7 @@ from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns
 from tests.driver.test_accounting import CONFIG
 
-RULES = Rules.of(CONFIG, validates=False)
+RULES, BEGAN_T = Rules.of(CONFIG, validates=False), 1000.0
 
 
 class Dies(Exception):
@@ -41,8 +41,8 @@ class Mortal:
 
 def killed(folder, *watchers, turn: int) -> Turns:
     """The turns of a controller that is killed in mid-run."""
-    beginning, turns = begin(folder, rules=RULES, checkpoint=None, launch="a"), Turns()
-    snapshots = Snapshots(beginning.tenure, progress=Progress.begin(1000.0))
+    beginning, turns = begin(folder, rules=RULES, checkpoint=None, launch="a", began_t=BEGAN_T), Turns()
+    snapshots = Snapshots(beginning.tenure, progress=Progress.begin(BEGAN_T))
     told = (beginning.journal, snapshots, turns, *watchers, Mortal(turn))
     with pytest.raises(Dies):
         run(beginning.state, brain=brain_of(CONFIG, rules=RULES), hands=FakeHands(nodes=nodes(4)), watchers=told)
@@ -51,7 +51,7 @@ def killed(folder, *watchers, turn: int) -> Turns:
 
 def test_the_next_controller_goes_on_from_the_last_decision(tmp_path):
     turns = killed(tmp_path, turn=10)
-    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG)
+    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T)
     assert isinstance(beginning.state, Training)
     assert (beginning.state, beginning.seq) == (turns[-1].decision.state, 10)
     assert list(beginning.turns) == turns
@@ -60,27 +60,27 @@ def test_the_next_controller_goes_on_from_the_last_decision(tmp_path):
 
 def test_another_launch_in_the_same_directory_inherits_nothing(tmp_path):
     killed(tmp_path, turn=10)
-    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="b", config=CONFIG)
+    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="b", config=CONFIG, began_t=BEGAN_T)
     assert (beginning.state, beginning.events) == (first_state(epoch=2), ())
 
 
 def test_a_controller_that_died_before_it_began_is_passed_over(tmp_path):
     turns = killed(tmp_path, turn=10)
     Tenure.take(tmp_path)
-    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG)
+    beginning = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T)
     assert (beginning.tenure.epoch, beginning.state) == (3, turns[-1].decision.state)
 
 
 def test_a_replaced_controller_may_carry_nothing_out_and_what_it_wrote_counts_for_nothing(tmp_path):
-    old, turns = begin(tmp_path, rules=RULES, checkpoint=None, launch="a"), Turns()
+    old, turns = begin(tmp_path, rules=RULES, checkpoint=None, launch="a", began_t=BEGAN_T), Turns()
     hands = FakeHands(nodes=nodes(4))
     with pytest.raises(Dies):
         run(old.state, brain=brain_of(CONFIG, rules=RULES), hands=hands, watchers=(old.journal, turns, Mortal(10)))
-    new = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG)
+    new = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T)
     late = Turn(seq=11, t=2000.0, before=turns[-1].decision.state, event=Tick(), decision=turns[-1].decision)
     with pytest.raises(Superseded, match="controller 1 has been replaced"):
         old.journal.saw(late)
-    again = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG)
+    again = take_over(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T)
     assert (again.state, again.seq) == (new.state, 10)
 
 
