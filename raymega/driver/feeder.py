@@ -225,7 +225,7 @@ def receivers(plan: Plan, *, rows: int) -> dict[WorkerId, tuple[int, ...]]:
     """The workers that need rows, and the micro-batches each needs: inputs on the first stage, targets on the last."""
     there = range(-(-rows // plan.microbatch_size))
     needs: dict[WorkerId, tuple[int, ...]] = {}
-    for stage in {0, plan.mesh.pp - 1}:
+    for stage in {0, plan.last_stage}:
         for replica in range(plan.mesh.dp):
             microbatches = tuple(m for m in plan.microbatches_of(replica=replica, stage=stage) if m in there)
             for rank in plan.team(replica, stage):

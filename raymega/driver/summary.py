@@ -34,7 +34,7 @@ def plan_lines(plan: Plan, progress: Progress) -> Iterator[str]:
     yield f"plan {plan.mesh}, {counted(len(plan.living), noun='worker')}, schedule {plan.schedule}, {batch}"
     node = {seat.worker: seat.node[:NODE_LETTERS] for seat in progress.seats}
     for stage in range(plan.mesh.pp):
-        held = [plan.layers[virtual] for virtual in range(stage, len(plan.layers), plan.mesh.pp)]
+        held = [plan.layers[virtual] for virtual in plan.chunks_of(stage)]
         layers = ", ".join(f"{first}-{end - 1}" if end > first else "none" for first, end in held)
         teams = [plan.team(replica, stage) for replica in range(plan.mesh.dp)]
         held_by = [f"{w} on {node.get(w, '-')}" for team in teams for w in (plan.workers[rank] for rank in team)]

@@ -81,7 +81,7 @@ def is_tied(specs: Iterable[ParamSpec]) -> bool:
 
 def _holdings_of(specs: tuple[ParamSpec, ...], *, plan: Plan, rank: int) -> Iterable[Holding]:
     coord, tp = plan.mesh.coord(rank), plan.mesh.tp
-    for virtual_stage in range(coord.stage, len(plan.layers), plan.mesh.pp):
+    for virtual_stage in plan.chunks_of(coord.stage):
         for spec in stage_specs(specs, plan, virtual_stage):
             box = local_box(spec, tp=tp, shard=coord.shard)
             copy = spec.owner == "both" and virtual_stage > 0  # the first stage's copy of a tied matrix counts

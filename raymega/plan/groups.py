@@ -79,14 +79,13 @@ def _pairs(plan: Plan, links: Collection[tuple[Place, Place]]) -> list[_Row]:
 
 def _edges(plan: Plan) -> set[tuple[Place, Place]]:
     """Both ends, as (replica, stage), of every hop of a route and of the leaders' chain, which carries facts."""
-    pp = plan.mesh.pp
-    hops = {(v % pp, (v + 1) % pp) for v in range(len(plan.layers) - 1)}
-    chain = {((plan.leader(stage), stage), (plan.leader(stage + 1), stage + 1)) for stage in range(pp - 1)}
-    return chain | {((route[a], a), (route[b], b)) for route in plan.routes for a, b in hops}
+    stages = range(plan.mesh.pp - 1)
+    chain = {((plan.leader(stage), stage), (plan.leader(stage + 1), stage + 1)) for stage in stages}
+    return chain | {((route[a], a), (route[b], b)) for route in plan.routes for a, b in plan.hops}
 
 
 def _tied(plan: Plan) -> list[_Row]:
-    mesh, last = plan.mesh, plan.mesh.pp - 1
+    mesh, last = plan.mesh, plan.last_stage
     whole = all(plan.is_living(replica, stage) for replica in range(mesh.dp) for stage in (0, last))
     rows: dict[str, set[int]] = {}
     for replica, stage in plan.teams:

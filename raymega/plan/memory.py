@@ -19,7 +19,6 @@ from dataclasses import dataclass, fields
 
 from raymega.config.dims import dims_of
 from raymega.model_shape import ParameterCount, local_parameter_count
-from raymega.pipeline.catalog import schedule
 from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout
@@ -97,7 +96,7 @@ def optimizer_share(layout: ParallelLayout) -> float:
 
 def in_flight(job: Job, layout: ParallelLayout, *, stage: int) -> int:
     """Passes of one chunk whose activations are alive at once on `stage`, at most."""
-    return schedule(layout.schedule).in_flight(
+    return layout.order.in_flight(
         stage=stage,
         num_stages=layout.mesh.pp,
         num_microbatches=layout.microbatches(job),
@@ -125,7 +124,7 @@ def _head(job: Job, counted: ParameterCount, *, alone: bool) -> int:
 
 
 def _last(layout: ParallelLayout) -> int:
-    return layout.mesh.pp - 1
+    return layout.stage_of(len(layout.layers) - 1)
 
 
 def _activations(job: Job, layout: ParallelLayout, stage: int) -> float:

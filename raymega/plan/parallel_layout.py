@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raymega.mesh import Mesh
+from raymega.pipeline.catalog import Schedule, schedule
+from raymega.pipeline.placing import stage_of, virtual_stages_on
 from raymega.plan.activations import RecomputeKind
 from raymega.plan.job import Job
 from raymega.plan.plan import Plan
@@ -26,6 +28,7 @@ class ParallelLayout:
 
     Args:
         layers: (first, end) of each virtual stage.
+        table: as a plan's.
     """
 
     mesh: Mesh
@@ -35,14 +38,24 @@ class ParallelLayout:
     sequence_parallel: bool = False
     recompute: Recompute = "none"
     shard_optimizer: ShardOptimizer = "none"
+    table: tuple[str, ...] = ()
 
     @property
     def num_chunks(self) -> int:
         return len(self.layers) // self.mesh.pp
 
+    @property
+    def order(self) -> Schedule:
+        """The schedule that its name, or its table, stands for."""
+        return schedule(self.schedule, rows=self.table)
+
+    def stage_of(self, virtual_stage: int) -> int:
+        """The stage on which a virtual stage lives."""
+        return stage_of(virtual_stage, num_stages=self.mesh.pp, folds=self.order.folds)
+
     def chunks_of(self, stage: int) -> tuple[int, ...]:
-        """The virtual stages on `stage`."""
-        return tuple(range(stage, len(self.layers), self.mesh.pp))
+        """The virtual stages on `stage`, ascending."""
+        return virtual_stages_on(stage, num_stages=self.mesh.pp, chunks=self.num_chunks, folds=self.order.folds)
 
     def recompute_of(self, layer: int) -> RecomputeKind:
         if isinstance(self.recompute, frozenset):
@@ -72,4 +85,5 @@ def layout_of(plan: Plan) -> ParallelLayout:
         microbatch_size=plan.microbatch_size,
         schedule=plan.schedule,
         sequence_parallel=plan.sequence_parallel,
+        table=plan.table,
     )

@@ -1,7 +1,7 @@
 """A plan: who computes what. A frozen value; a new world is a new plan.
 
     rank          (replica, stage, shard) -> worker, by the mesh's order
-    layers        virtual stage -> the blocks it holds, half-open; virtual stage v lives on stage v % pp
+    layers        virtual stage -> the blocks it holds, half-open; on which stage it lives, the schedule says
     routes        micro-batch -> the replica that serves it at each stage; by default one replica all the way
     lost          teams that are gone; no route leads through them, and every stage has a living one
 
@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from raymega.mesh import Coord, Mesh
+from raymega.pipeline.catalog import Schedule, schedule
+from raymega.pipeline.placing import stage_of, virtual_stages_on
 
 WorkerId = str  # names one worker for its whole life ("w3"); never used again in the same run
 Place = tuple[int, int]  # (replica, stage) of a team
@@ -28,7 +30,8 @@ class Plan:
         layers: (first, end) of the blocks of each virtual stage, in order; covers all blocks once.
         routes: for each micro-batch of a step, the replica at each stage.
         microbatch_size: samples in a micro-batch.
-        schedule: a name in `pipeline.catalog`.
+        schedule: a name in `pipeline.catalog`, or that of a file with a table of actions.
+        table: its rows, if it is a file's.
         sequence_parallel: cut activations between tp regions along the sequence.
         lost: teams without a part: their workers stand in `workers`, and do nothing.
     """
@@ -41,6 +44,7 @@ class Plan:
     schedule: str = "1f1b"
     sequence_parallel: bool = False
     lost: frozenset[Place] = frozenset()
+    table: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
@@ -65,6 +69,30 @@ class Plan:
     @property
     def num_layers(self) -> int:
         return self.layers[-1][1]
+
+    @property
+    def order(self) -> Schedule:
+        """The schedule that its name, or its table, stands for."""
+        return schedule(self.schedule, rows=self.table)
+
+    def stage_of(self, virtual_stage: int) -> int:
+        """The stage on which a virtual stage lives."""
+        return stage_of(virtual_stage, num_stages=self.mesh.pp, folds=self.order.folds)
+
+    def chunks_of(self, stage: int) -> tuple[int, ...]:
+        """The virtual stages that live on `stage`, ascending."""
+        return virtual_stages_on(stage, num_stages=self.mesh.pp, chunks=self.num_chunks, folds=self.order.folds)
+
+    @property
+    def hops(self) -> frozenset[tuple[int, int]]:
+        """The pairs of stages that hand activations on, in that direction."""
+        at = [self.stage_of(v) for v in range(len(self.layers))]
+        return frozenset((a, b) for a, b in pairwise(at) if a != b)
+
+    @property
+    def last_stage(self) -> int:
+        """The stage that has the loss; the first virtual stage is always on stage 0."""
+        return self.stage_of(len(self.layers) - 1)
 
     @property
     def num_microbatches(self) -> int:
@@ -121,7 +149,7 @@ class Plan:
             "workers": list(self.workers), "layers": [list(x) for x in self.layers],
             "routes": [list(x) for x in self.routes], "microbatch_size": self.microbatch_size,
             "schedule": self.schedule, "sequence_parallel": self.sequence_parallel,
-            "lost": sorted(map(list, self.lost)),
+            "lost": sorted(map(list, self.lost)), "table": list(self.table),
         }  # fmt: skip
 
     @classmethod
@@ -135,6 +163,7 @@ class Plan:
             schedule=data["schedule"],
             sequence_parallel=data["sequence_parallel"],
             lost=frozenset((replica, stage) for replica, stage in data.get("lost", ())),
+            table=tuple(data.get("table", ())),
         )
 
     def with_workers(self, workers: tuple[WorkerId, ...]) -> "Plan":

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from raymega.config.dims import dims_of
-from raymega.pipeline.actions import WHOLE, Kind, Program
-from raymega.pipeline.catalog import schedule
+from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.timeline import even_durations, finish_s, timeline
 from raymega.plan.activations import RecomputeKind, boundary_bytes
 from raymega.plan.cluster import Cluster, NodeId
@@ -157,7 +156,7 @@ def step_seconds(ground: Ground) -> StepSeconds:
     count, pp = ground.layout.microbatches(ground.job), ground.layout.mesh.pp
     compute = sum(p.forward_s + p.backward_s for p in passes) * count / pp
     exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes) * count / pp
-    host = ground.constants.pass_s * 2 * count * ground.layout.num_chunks
+    host = ground.constants.pass_s * len(ground.layout.order.kinds) * count * ground.layout.num_chunks
     return StepSeconds(
         compute_s=compute,
         exchange_s=exchange,
@@ -175,7 +174,7 @@ def virtual_stage_seconds(ground: Ground) -> tuple[PassSeconds, ...]:
     by_kind = [{kind: layer_seconds(site, recompute=kind) for kind in get_args(RecomputeKind)} for site in sites]
     found = []
     for chunk, (first, stop) in enumerate(layout.layers):
-        stage = chunk % layout.mesh.pp
+        stage = layout.stage_of(chunk)
         kinds = [layout.recompute_of(layer) for layer in range(first, stop)]
         parts = [by_kind[stage][kind].times(kinds.count(kind)) for kind in sorted(set(kinds))]
         parts += [embedding_seconds(sites[stage])] if chunk == 0 else []
@@ -218,10 +217,12 @@ def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
     """The clock of the replica that has most micro-batches; where messages block, they take the sender's time."""
     job, layout, extra = ground.job, ground.layout, ground.constants.pass_s
     durations = {}
-    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in WHOLE), 0.0)
+    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in Kind), 0.0)
     for v, seconds in enumerate(passes):
         durations[v, Kind.F] = seconds.forward_s + seconds.forward_exchange_s + extra
         durations[v, Kind.B] = seconds.backward_s + seconds.backward_exchange_s + extra
+        durations[v, Kind.I] = seconds.backward_s / 2 + seconds.backward_exchange_s + extra
+        durations[v, Kind.W] = seconds.backward_s / 2 + extra
     for at in messages:
         sent = _message_seconds(ground, *at)
         if job.software.overlaps_messages:
@@ -232,17 +233,20 @@ def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
 
 
 def _message_seconds(ground: Ground, virtual_stage: int, kind: Kind) -> float:
-    """What a pass of `virtual_stage` sends; the first backward and the last forward send nothing."""
+    """What a pass of `virtual_stage` sends; the first backward, the last forward and weights' parts send nothing."""
     layout = ground.layout
     end = virtual_stage == (len(layout.layers) - 1 if kind is Kind.F else 0)
-    if layout.mesh.pp == 1 or end:
+    if kind is Kind.W or end:
+        return 0.0
+    crossing = virtual_stage if kind is Kind.F else virtual_stage - 1
+    upper, lower = layout.stage_of(crossing), layout.stage_of(crossing + 1)
+    if upper == lower:
         return 0.0
     num_bytes = boundary_bytes(
         ground.job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp,
         sequence_parallel=layout.sequence_parallel,
     )  # fmt: skip
-    crossing = virtual_stage if kind is Kind.F else virtual_stage - 1
-    seats, constants = ground.seats[crossing % layout.mesh.pp], ground.constants
+    seats, constants = ground.seats[lower if layout.order.folds and lower < upper else upper], ground.constants
     if not ground.job.software.scatters_messages or layout.sequence_parallel:
         return message_s(num_bytes, link=seats.hop, constants=constants)
     gather = half_ring_s(num_bytes, ring=seats.team, links=ground.cluster.links, constants=constants)
@@ -261,7 +265,7 @@ def _ring_seconds(ground: Ground, stage: int) -> float:
 
 
 def _programs(layout: ParallelLayout, job: Job) -> dict[str, Program]:
-    row, pp = schedule(layout.schedule), layout.mesh.pp
+    row, pp = layout.order, layout.mesh.pp
     microbatches = tuple(range(layout.microbatches(job)))
     return {
         f"stage {stage}": row.program(stage=stage, num_stages=pp, microbatches=microbatches, chunks=layout.num_chunks)

@@ -9,8 +9,8 @@
 All shards of a team run the same program. Made once per plan; no message per micro-batch.
 """
 
-from raymega.pipeline.actions import WHOLE, Kind, Program
-from raymega.pipeline.catalog import Schedule, schedule
+from raymega.pipeline.actions import Kind, Program
+from raymega.pipeline.catalog import Schedule
 from raymega.pipeline.check import check
 from raymega.pipeline.timeline import Timeline, timeline
 from raymega.plan.plan import Plan
@@ -21,13 +21,13 @@ def programs_of(plan: Plan) -> tuple[Program, ...]:
 
     Raises: ConfigError if the schedule is unknown or does not do the plan's chunks.
     """
-    row = schedule(plan.schedule)
+    row = plan.order
     return _by_rank(plan, {team: _program(plan, row, team) for team in _teams(plan)})
 
 
 def team_programs_of(plan: Plan) -> dict[str, Program]:
     """The program of each team under the name that messages and pictures call it by."""
-    row = schedule(plan.schedule)
+    row = plan.order
     return {team_name(replica, stage): _program(plan, row, (replica, stage)) for replica, stage in _teams(plan)}
 
 
@@ -38,7 +38,7 @@ def check_programs(plan: Plan) -> None:
 
     Raises: RaymegaBug with every fault.
     """
-    row, pp = schedule(plan.schedule), plan.mesh.pp
+    row, pp = plan.order, plan.mesh.pp
     limits = {
         team_name(replica, stage): row.in_flight(
             stage=stage,
@@ -52,6 +52,7 @@ def check_programs(plan: Plan) -> None:
         team_programs_of(plan),
         num_stages=len(plan.layers),
         num_microbatches=plan.num_microbatches,
+        kinds=row.kinds,
         in_flight=limits,
         receives_ahead=row.receives_ahead,
     )
@@ -62,12 +63,12 @@ def timeline_of(plan: Plan, *, forward_s: float = 1.0, backward_s: float = 2.0, 
 
     Args:
         forward_s: of one layer and micro-batch. The default is a unit, with a backward of twice the work.
-        backward_s: the same, backward.
+        backward_s: the same, backward; each part of one takes half of it.
         message_s: of an activation or gradient from one stage to the next.
     """
-    seconds = {Kind.F: forward_s, Kind.B: backward_s}
+    seconds = {Kind.F: forward_s, Kind.B: backward_s, Kind.I: backward_s / 2, Kind.W: backward_s / 2}
     durations = {
-        (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in WHOLE
+        (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in Kind
     }
     return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=message_s)
 

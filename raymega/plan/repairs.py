@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raymega.pipeline.actions import Action, Program, source
-from raymega.pipeline.catalog import schedule
 from raymega.pipeline.missing import TeamReport, team_report
 from raymega.pipeline.repair import Repair, StagesLost, repair
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
@@ -35,9 +34,7 @@ class PlanRepair:
     def links(self) -> frozenset[tuple[Place, Place]]:
         """The pairs of teams that the routes or the resends connect, each (lower, higher)."""
         by_name = {team_name(*place): place for place in self.alive}
-        pp, num_stages = self.plan.mesh.pp, len(self.plan.layers)
-        hops = {(v % pp, (v + 1) % pp) for v in range(num_stages - 1)}
-        ends = [((route[a], a), (route[b], b)) for route in self.plan.routes for a, b in hops]
+        ends = [((route[a], a), (route[b], b)) for route in self.plan.routes for a, b in self.plan.hops]
         ends += [(by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends]
         return frozenset((min(pair), max(pair)) for pair in ends if pair[0] != pair[1])
 
@@ -108,11 +105,12 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
     for replica, stage in alive:
         members = [reports[plan.workers[rank]] for rank in plan.mesh.team(replica=replica, stage=stage)]
         named[team_name(replica, stage)] = team_report(members)
-    row, pp = schedule(plan.schedule), plan.mesh.pp
+    row, pp = plan.order, plan.mesh.pp
     stage_of = {team_name(replica, stage): stage for replica, stage in alive}
 
     def served_by(virtual_stage: int, microbatch: int) -> str:
-        return team_name(plan.routes[microbatch][virtual_stage % pp], virtual_stage % pp)
+        stage = plan.stage_of(virtual_stage)
+        return team_name(plan.routes[microbatch][stage], stage)
 
     def limit(team: str, num_microbatches: int) -> int:
         return row.in_flight(
@@ -133,7 +131,7 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
 
 def stages_of(plan: Plan, stage: int) -> tuple[int, ...]:
     """The virtual stages that the teams of `stage` hold."""
-    return tuple(range(stage, len(plan.layers), plan.mesh.pp))
+    return plan.chunks_of(stage)
 
 
 def _teams(plan: Plan, reports: Mapping[WorkerId, TeamReport]) -> tuple[Place, ...]:
@@ -150,7 +148,7 @@ def _rerouted(plan: Plan, found: Repair, alive: tuple[Place, ...]) -> Plan:
     replica_of = {team_name(replica, stage): replica for replica, stage in alive}
     routes = [list(route) for route in plan.routes]
     for (virtual_stage, microbatch), team in found.moved.items():
-        routes[microbatch][virtual_stage % plan.mesh.pp] = replica_of[team]
+        routes[microbatch][plan.stage_of(virtual_stage)] = replica_of[team]
     places = {(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)}
     return replace(plan, routes=tuple(map(tuple, routes)), lost=frozenset(places - set(alive)))
 

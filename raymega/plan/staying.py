@@ -46,5 +46,4 @@ def _common(new: Plan, rank: int, old: Plan, old_rank: int) -> float:
 
 
 def _blocks(plan: Plan, stage: int) -> set[int]:
-    pp = plan.mesh.pp
-    return {block for first, end in plan.layers[stage % pp :: pp] for block in range(first, end)}
+    return {block for v in plan.chunks_of(stage) for block in range(*plan.layers[v])}

@@ -25,7 +25,7 @@ def work_of(plan: Plan) -> float:
     Counts the busiest team of the slowest stage, and the way of one micro-batch through the others; every block is as
     dear as any other, and shards divide the work (a guess: embedding, head and exchange are left out).
     """
-    blocks = _blocks(plan.layers, num_stages=plan.mesh.pp)
+    blocks = _blocks(plan)
     busiest = [max(Counter(route[stage] for route in plan.routes).values()) for stage in range(plan.mesh.pp)]
     paths = (count * held + sum(blocks) - held for count, held in zip(busiest, blocks, strict=True))
     return max(paths) / plan.mesh.tp
@@ -101,9 +101,7 @@ def _living(mesh: Mesh, lost: Collection[Place]) -> list[list[int]]:
     return [[r for r in range(mesh.dp) if (r, stage) not in lost] for stage in range(mesh.pp)]
 
 
-def _blocks(layers: Layers, *, num_stages: int) -> list[int]:
+def _blocks(plan: Plan) -> list[int]:
     """Blocks that each stage holds, over its chunks."""
-    counts = [0] * num_stages
-    for virtual_stage, (first, end) in enumerate(layers):
-        counts[virtual_stage % num_stages] += end - first
-    return counts
+    sizes = [end - first for first, end in plan.layers]
+    return [sum(sizes[v] for v in plan.chunks_of(stage)) for stage in range(plan.mesh.pp)]

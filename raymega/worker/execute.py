@@ -127,7 +127,7 @@ class Executor:
         return other if other is not None and other.stage not in self.chunks else None
 
     def _holder(self, action: Action) -> str:
-        return self.world.neighbour(microbatch=action.microbatch, stage=action.stage % self.world.plan.mesh.pp)
+        return self.world.neighbour(microbatch=action.microbatch, stage=self.world.plan.stage_of(action.stage))
 
 
 class _Run:

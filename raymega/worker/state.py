@@ -48,7 +48,7 @@ class Seat:
         coord, end = plan.coord_of(worker), len(plan.layers) - 1
         chunks = {
             v: ChunkSeat(layers=plan.layers[v], first=v == 0, last=v == end)
-            for v in range(coord.stage, len(plan.layers), plan.mesh.pp)
+            for v in plan.chunks_of(coord.stage)
         }
         return cls(chunks=chunks, tp=plan.mesh.tp, shard=coord.shard)
 

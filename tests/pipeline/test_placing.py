@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,6 @@ def test_every_virtual_stage_lives_on_one_stage(num_stages: int, chunks: int, fo
 @given(num_stages=st.integers(2, 9), folds=st.booleans())
 def test_neighbours_are_a_stage_apart_but_where_it_folds(num_stages: int, folds: bool) -> None:
     at = [stage_of(v, num_stages=num_stages, folds=folds) for v in range(2 * num_stages)]
-    steps = [(b - a) % num_stages for a, b in zip(at, at[1:], strict=False)]
+    steps = [(b - a) % num_stages for a, b in pairwise(at)]
     back = num_stages - 1
     assert steps == ([1] * back + [0] + [back] * back if folds else [1] * (2 * num_stages - 1))
