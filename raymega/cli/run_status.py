@@ -6,10 +6,16 @@ goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
 standing by: w4 on 4c1f02aa91b3
 to be left: 9aa07c3e11d0 within 12 s
 last: w2 is lost: its process ended; going on from step 100 with 2 devices
+/home/me/runs/quick-otter
+
+Of a run that is over and can go on, the last line is what to type:
+
+to resume: raymega train /home/me/runs/quick-otter/config.yaml   (goes on after step 100)
 """
 
 import time
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import Any
 
 from raymega.driver.accounting import progress_of
@@ -34,6 +40,7 @@ class RunStatus:
         steps_lost: steps that had been committed and had to be done again.
         standbys: worker -> node of those without a part in the plan, while the run is alive.
         draining: node -> seconds until it has to be left, while the run is alive.
+        resume_step: after which it would go on; None while it is alive, and if nothing is left to do.
         since_s: seconds since the last line that the run wrote.
     """
 
@@ -57,6 +64,7 @@ class RunStatus:
     steps_lost: int
     standbys: dict[str, str]
     draining: dict[str, float]
+    resume_step: int | None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -84,7 +92,11 @@ class RunStatus:
                 f"{node[:SHOWN_DIGITS]} within {max(0.0, left_s):,.0f} s" for node, left_s in self.draining.items()
             )
             lines.append(f"to be left: {', '.join(nodes)}")
-        return "\n".join([*lines, *([f"last: {self.reason}"] if self.reason else []), self.directory])
+        lines += [*([f"last: {self.reason}"] if self.reason else []), self.directory]
+        if self.resume_step is not None:
+            config = quote(f"{self.directory}/config.yaml")
+            lines.append(f"to resume: raymega train {config}   (goes on after step {self.resume_step})")
+        return "\n".join(lines)
 
 
 def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
@@ -121,7 +133,17 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
         standbys=standbys_of(progress) if alive else {},
         draining=draining_of(progress, now=now) if alive else {},
+        resume_step=None if alive else resume_step_of(progress, said_so=ended),
     )
+
+
+def resume_step_of(progress: Progress | None, *, said_so: bool) -> int | None:
+    """After which step a run that is over would go on; one that `said_so` has also said whether it can."""
+    if said_so and progress is not None and progress.finish is not None:
+        return progress.finish.resume_step
+    if said_so:
+        return None
+    return progress.story.safe_step if progress is not None and progress.story is not None else 0
 
 
 def standbys_of(progress: Progress | None) -> dict[str, str]:

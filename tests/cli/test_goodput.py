@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.cli.run_status import draining_of, standbys_of, status_of
+from raymega.cli.run_status import draining_of, resume_step_of, standbys_of, status_of
 from raymega.control.outlook import Drain, Outlook
 from raymega.control.states import Seat, first_state, with_story
 from raymega.driver.progress import Progress
@@ -18,6 +18,24 @@ def test_status_says_where_the_worker_seconds_of_a_run_went(tmp_path):
     assert sum(status.worker_s.values()) == pytest.approx(4 * (turns[-1].t - 1000.0))
     assert f"goodput {status.goodput:.1%} of " in str(status)
     assert "2 steps lost" in str(status)
+
+
+@pytest.mark.parametrize(
+    ("turns", "says_so", "step"),
+    [(None, True, None), (20, False, 5), (0, False, 0)],
+)
+def test_a_run_that_is_over_says_after_which_step_it_goes_on(tmp_path, turns: int | None, says_so: bool, step):
+    known = [Progress.begin(1000.0)]
+    for turn in trained(RunDirectory(path=tmp_path))[:turns]:
+        known.append(known[-1].after(turn))
+    assert resume_step_of(known[-1], said_so=says_so) == step
+
+
+def test_status_of_a_lost_run_says_what_to_type(tmp_path):
+    run_dir = RunDirectory(path=tmp_path / "my run")
+    trained(run_dir)
+    told = str(status_of(run_dir, now=2000.0)).splitlines()[-1]
+    assert told == f"to resume: raymega train '{run_dir.config}'   (goes on after step 20)"
 
 
 def test_status_names_standbys_and_nodes_that_are_to_be_left(tmp_path):
