@@ -3,7 +3,9 @@
     {"host": "m1", "pid": 4711, "process": "..", "controller": "raymega:demo", "until": 1764439200.5}
 
 A live lock refuses a second run and names its owner. A lock that has lapsed, or whose process is known to be gone
-(same boot, same process namespace, no such process), is taken over. The file itself is changed under its own `flock`.
+(same boot, same process namespace, no such process), is taken over. The file itself is changed under its own `flock`,
+in one write; one that is damaged counts as lapsed, since an owner that lives writes it anew within seconds, and of two
+that meet so the older controller is fenced off (`driver.tenure`).
 """
 
 import fcntl
@@ -15,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from io import TextIOWrapper
+from io import BufferedRandom
 from pathlib import Path
 
 import psutil
@@ -133,10 +135,9 @@ class RunLock:
 def read_owner(file: Path) -> Owner | None:
     """Who holds the lock now; None if nobody does."""
     try:
-        text = file.read_text()
+        return _owner_in(file.read_bytes())
     except FileNotFoundError:
         return None
-    return Owner(**json.loads(text)) if text else None
 
 
 def _in_use(file: Path, owner: Owner) -> ConfigError:
@@ -148,21 +149,21 @@ def _in_use(file: Path, owner: Owner) -> ConfigError:
 
 
 @contextmanager
-def _open(file: Path) -> Iterator[TextIOWrapper]:
+def _open(file: Path) -> Iterator[BufferedRandom]:
     """The file, made if need be, with nobody else in it."""
     while True:
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise cannot_write(file, error) from error
-        with os.fdopen(handle, "r+") as content:
+        with os.fdopen(handle, "r+b") as content:
             fcntl.flock(content, fcntl.LOCK_EX)
             if _is_at(file, content):
                 yield content
                 return
 
 
-def _is_at(file: Path, content: TextIOWrapper) -> bool:
+def _is_at(file: Path, content: BufferedRandom) -> bool:
     """Is the open file still the one of that name? Its last owner may have removed it meanwhile."""
     try:
         return os.path.samestat(os.stat(file), os.fstat(content.fileno()))
@@ -170,12 +171,23 @@ def _is_at(file: Path, content: TextIOWrapper) -> bool:
         return False
 
 
-def _read(content: TextIOWrapper) -> Owner | None:
-    text = content.read()
-    return Owner(**json.loads(text)) if text else None
+def _read(content: BufferedRandom) -> Owner | None:
+    return _owner_in(content.read())
 
 
-def _write(content: TextIOWrapper, owner: Owner) -> None:
+def _owner_in(text: bytes) -> Owner | None:
+    """Whom the text of a lock names; nobody where it is empty or damaged."""
+    try:
+        told = json.loads(text)
+        return Owner(
+            host=str(told["host"]), pid=int(told["pid"]), started=float(told["started"]), space=str(told["space"]),
+            controller=str(told["controller"]), until=float(told["until"]),
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _write(content: BufferedRandom, owner: Owner) -> None:
     text = json.dumps(asdict(owner)).ljust(LENGTH).encode()
     os.pwrite(content.fileno(), text, 0)  # one write over the old text: readers see one or the other
     os.truncate(content.fileno(), len(text))

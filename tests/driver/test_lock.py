@@ -64,6 +64,21 @@ def test_a_process_that_cannot_be_seen_from_here_counts_as_alive_until_its_lock_
     RunLock.acquire(file, controller="raymega:mine").release()
 
 
+@pytest.mark.parametrize("text", [b"{", b"3", b"\xff\x00", b'{"pid": 3}', b'{"host": "m", "pid": "x"}'])
+def test_a_damaged_lock_counts_as_lapsed_and_its_living_owner_writes_it_again(tmp_path, monkeypatch, text: bytes):
+    file = tmp_path / "LOCK"
+    file.write_bytes(text)
+    assert read_owner(file) is None
+    monkeypatch.setattr(lock_module, "LEASE_S", 0.2)
+    lock = RunLock.acquire(file, controller="raymega:mine")
+    file.write_bytes(text)
+    limit = time.monotonic() + 30
+    while read_owner(file) is None:
+        assert time.monotonic() < limit, "the lock is not written again"
+    lock.release()
+    assert not file.exists()
+
+
 def test_a_held_lock_is_renewed(tmp_path, monkeypatch):
     monkeypatch.setattr(lock_module, "LEASE_S", 0.2)
     lock = RunLock.acquire(tmp_path / "LOCK", controller="raymega:mine")
