@@ -49,7 +49,7 @@ class RunHandle:
                 name=name,
                 namespace=NAMESPACE,
                 lifetime="detached",
-                scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
+                scheduling_strategy=_beside_the_client(launch),
             ).remote(launch)
         except ValueError as error:  # the name is taken
             raise ConfigError(
@@ -89,10 +89,18 @@ class RunHandle:
         while True:
             try:
                 return ray.get(getattr(self._actor, what).remote(*arguments))
-            except ActorUnavailableError:
-                if time.monotonic() > until:
+            except RayActorError as error:
+                if time.monotonic() > until or not (isinstance(error, ActorUnavailableError) or self._is_known()):
                     raise
                 time.sleep(AGAIN_S)
+
+    def _is_known(self) -> bool:
+        """Whether Ray still has the controller, or starts it again: a node's end looks like the actor's to a caller."""
+        try:
+            ray.get_actor(controller_name(self._launch.name), namespace=NAMESPACE)
+        except ValueError:
+            return False
+        return True
 
     def close(self) -> None:
         """End the controller; a run that is not over ends with it. What it could not put away is put away here."""
@@ -104,6 +112,11 @@ class RunHandle:
         end_leftovers(self._launch.name)
         with suppress(ConfigError):  # another run has taken the directory
             RunLock.acquire(self._launch.run_dir.lock, controller="client").release()
+
+
+def _beside_the_client(launch: Launch) -> NodeAffinitySchedulingStrategy:
+    """On this node; a run without an owner may go elsewhere, and outlive it."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=launch.owner_lease_s is None)
 
 
 def follow(run: RunHandle, *, wishes: "Wishes", saw: Callable[[News], None]) -> Ended:
