@@ -8,6 +8,9 @@
 What a team sends at one tick is taken in at the next, so it is the receiver's next action and its receive is posted:
 unbuffered sends cannot stand still, for any routes and across replicas. For a whole step on straight routes this is
 the 1F1B schedule. Ticks order the actions; nobody waits for a tick.
+Every train keeps the beat: forwards of a stage run at each second tick, its backwards in between, so that trains of
+different ways leave each other no odd gaps. First go those that only give room, backwards; then by micro-batch, so that
+what lost teams had in hand, for which others are full, does not wait until all else has its ticks.
 Only where full teams wait for each other, as may be after crossing routes broke, one of them gets more room.
 """
 
@@ -91,7 +94,7 @@ def _in_order(track: _Track) -> Program:
 
 
 def _trains(team_of: Mapping[Action, str], *, num_stages: int) -> list[Program]:
-    """The runs of actions that feed each other, those that are furthest on their way first."""
+    """The runs of actions that feed each other, in the order in which they leave."""
 
     def place(action: Action) -> int:
         return action.stage if action.kind is Kind.F else 2 * num_stages - 1 - action.stage
@@ -106,7 +109,18 @@ def _trains(team_of: Mapping[Action, str], *, num_stages: int) -> list[Program]:
                 trains[-1].append(action)
             else:
                 trains.append([action])
-    return [tuple(train) for train in sorted(trains, key=lambda train: (-place(train[0]), train[0].microbatch))]
+
+    def turn(train: list[Action]) -> tuple[bool, int, int]:
+        """Backwards whose forward is done, those that are furthest on their way first; then by micro-batch."""
+        first, first_place = train[0], place(train[0])
+        waits = any(
+            action.kind is Kind.B and _forward_of(action) in team_of and _forward_of(action) not in train
+            for action in train
+        )
+        gives_room = first.kind is Kind.B and not waits
+        return (False, -first_place, first.microbatch) if gives_room else (True, first.microbatch, first_place)
+
+    return [tuple(train) for train in sorted(trains, key=turn)]
 
 
 class _Yard:
@@ -125,18 +139,18 @@ class _Yard:
         if self._lacks_forward(train):
             return False
         way = tuple((self._team_of[action], action.stage, action.kind) for action in train)
-        earliest = max(self._earliest(train), self._next_start[way])
-        for start in range(earliest, max(earliest, self._end) + 1):
+        earliest = _on_beat(train, max(self._earliest(train), self._next_start[way]))
+        for start in range(earliest, max(earliest, self._end) + 2, 2):
             if self._is_clear(train, start):
                 self._run(train, start)
-                self._next_start[way] = start + 1
+                self._next_start[way] = start + 2
                 return True
         return False
 
     def make_room(self, trains: list[Program]) -> None:
         """Raise limits so far that one of `trains`, all stuck, can depart."""
         train = next(train for train in trains if not self._lacks_forward(train))
-        changes = self._changes(train, max(self._end, self._earliest(train)))
+        changes = self._changes(train, _on_beat(train, max(self._end, self._earliest(train))))
         for team, ticks in changes.items():
             track = self._tracks[team]
             track.limit = max(track.limit, track.peak(ticks))
@@ -180,3 +194,9 @@ class _Yard:
 
 def _forward_of(action: Action) -> Action:
     return Action(action.stage, Kind.F, action.microbatch)
+
+
+def _on_beat(train: Program, start: int) -> int:
+    """`start`, or the tick after it: a forward of stage s runs at ticks s, s + 2, .., a backward at those between."""
+    first = train[0]
+    return start + (start - first.stage - (first.kind is Kind.B)) % 2

@@ -1,3 +1,5 @@
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from raymega.pipeline.catalog import schedule
 from raymega.pipeline.check import faults
 from raymega.pipeline.timeline import even_durations, timeline
 from raymega.pipeline.trains import timetable
+from tests.pipeline.broken_step import Step
 from tests.pipeline.pipelines import pipeline, written
 
 
@@ -67,3 +70,14 @@ def test_any_routes_run_with_unbuffered_sends_within_the_bound_of_1f1b(dp: int, 
     made = timetable(team_of, num_stages=pp, limits=limits, held={})
     assert made.in_flight == limits
     assert faults(made.programs, num_stages=pp, work=work, in_flight=limits, receives_ahead=1) == ()
+
+
+@pytest.mark.parametrize(("done", "lost"), [(10, 1), (40, 1), (40, 0), (90, 2)])
+def test_what_is_left_of_a_broken_step_takes_little_longer_than_its_busiest_team_works(done: int, lost: int) -> None:
+    step = Step(dp=4, pp=3, num_microbatches=64)
+    step.advance(random.Random(0), most=done * 4)
+    step.kill(f"0.{lost}")
+    made = step.repair()
+    durations = even_durations(num_stages=3, backward_s=2.0)
+    clock = timeline(made.programs, durations=durations, num_stages=3)
+    assert clock.total_s <= 1.1 * max(map(clock.busy_s, made.programs)) + 9  # and once through the pipeline

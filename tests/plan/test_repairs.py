@@ -85,7 +85,7 @@ def test_shards_that_finished_different_actions_cost_their_team_its_work() -> No
     reports["w1"] = TeamReport(stages=(0,), done=frozenset(parse_program("0F0 0F1 0B0")), logged=reports["w1"].logged)
     made = repair_plan(plan, reports=reports)
     assert made.repair.anew == {"replica 0 stage 0"}
-    assert show_program(made.repair.programs["replica 0 stage 0"]) == "0F0 0F1 0B0 0B1"
+    assert show_program(made.repair.programs["replica 0 stage 0"]) == "0F0 0B0 0F1 0B1"
 
 
 def test_the_steps_after_it_run_on_the_same_routes_and_pass_the_check() -> None:
