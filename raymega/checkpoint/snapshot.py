@@ -36,17 +36,31 @@ class Snapshot:
 
     def take(self, items: Sequence[StateItem]) -> None:
         """Copy the items as they are now; `self.items` are the contiguous copies, wide types first."""
-        self.reserve(items)
-        copies, offset = [], 0
-        for item in sorted(items, key=lambda i: (-i.tensor.element_size(), i.name, i.kind, i.box)):
-            size = item.tensor.numel() * item.tensor.element_size()
-            place = self._buffer[offset : offset + size].view(item.tensor.dtype).view(item.tensor.shape)
-            place.copy_(item.tensor, non_blocking=True)
-            copies.append(StateItem(name=item.name, kind=item.kind, shape=item.shape, box=item.box, tensor=place))
-            offset += _padded(item)
+        self.lay_out(items)
+        for copy, item in zip(self.items, _in_order(items), strict=True):
+            copy.tensor.copy_(item.tensor, non_blocking=True)
         for device in {item.tensor.device for item in items if item.tensor.is_cuda}:
             torch.cuda.synchronize(device)
+
+    def lay_out(self, items: Sequence[StateItem]) -> None:
+        """Make places for copies of `items`, whose bytes come from elsewhere; `payload` is where."""
+        self.reserve(items)
+        copies, offset = [], 0
+        for item in _in_order(items):
+            size = item.tensor.numel() * item.tensor.element_size()
+            place = self._buffer[offset : offset + size].view(item.tensor.dtype).view(item.tensor.shape)
+            copies.append(StateItem(name=item.name, kind=item.kind, shape=item.shape, box=item.box, tensor=place))
+            offset += _padded(item)
         self.items = tuple(copies)
+
+    @property
+    def payload(self) -> torch.Tensor:
+        """The bytes of all items, in their order."""
+        return self._buffer[: sum(_padded(item) for item in self.items)]
+
+
+def _in_order(items: Iterable[StateItem]) -> list[StateItem]:
+    return sorted(items, key=lambda i: (-i.tensor.element_size(), i.name, i.kind, i.box))
 
 
 def _padded(item: StateItem) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from raymega.control.arbitration import Decided
+from raymega.layout.copies import Kept
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import WorkerId
 
@@ -16,6 +17,7 @@ class Leaver:
         decided_in: the generation that decided its state; 0: it is loaded, or of first values.
         decided: its newest decision.
         work: what it has done of the step after `committed`; None: nothing that could be gone on with.
+        kept: whole copies of state that it has, snapshots of its own included.
     """
 
     worker: WorkerId
@@ -23,6 +25,7 @@ class Leaver:
     decided_in: int = 0
     decided: Decided | None = None
     work: TeamReport | None = None
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

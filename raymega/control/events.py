@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from raymega.control.arbitration import Decided
 from raymega.control.states import NodeDevices, StopBy
 from raymega.layout.certificate import StatePart
+from raymega.layout.copies import Kept
 from raymega.mesh import Mesh
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import WorkerId
@@ -101,6 +102,7 @@ class GenerationLeft:
         decided_in: the generation that decided its state; 0: it is loaded, or of first values.
         decided: its newest decision.
         work: what it has done of the step after `committed`; None: nothing that could be gone on with.
+        kept: whole copies of state that it has, snapshots of its own included.
     """
 
     worker: WorkerId
@@ -110,6 +112,7 @@ class GenerationLeft:
     decided_in: int = 0
     decided: Decided | None = None
     work: TeamReport | None = None
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,6 +182,7 @@ def _leaver(event: GenerationLeft) -> Leaver:
         decided_in=event.decided_in,
         decided=event.decided,
         work=event.work,
+        kept=event.kept,
     )
 
 

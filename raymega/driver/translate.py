@@ -66,6 +66,7 @@ def _left(worker: WorkerId, report: told.GenerationBroken) -> GenerationLeft:
         if decided is None
         else Decided(version=Version(step=decided.step, generation=decided.generation), facts=decided.facts),
         work=report.work,
+        kept=report.kept,
     )
 
 

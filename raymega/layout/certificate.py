@@ -44,7 +44,7 @@ class StatePart:
         position: samples consumed; the next step begins with this one.
         lr: rate of the update that leads to its state.
         updates: updates that its optimizers have made.
-        before: of all that it held by the old plan; empty if it held nothing.
+        before: of all that it held by the old plan; empty if it held nothing. Those of a copy are its owner's.
         after: of all that it holds by the new plan; empty if it has no part in it.
     """
 
@@ -95,7 +95,7 @@ def certify(
     silent = [f"{name} has not said what it holds" for name in members if name not in parts]
     if silent:
         return Refused(faults=tuple(silent))
-    old_layout = held_by(transition.old, specs=specs, workers=transition.senders)
+    old_layout = sent_by(transition, specs=specs)
     new_layout = held_by(new, specs=specs, workers=new.living)
     told = [parts[name] for name in members]
     before = _Side(when="before", layout=old_layout, told={part.worker: part.before for part in told}, kinds=kinds)
@@ -121,6 +121,15 @@ def held_by(plan: Plan, *, specs: Iterable[ParamSpec], workers: Iterable[WorkerI
     """What those `workers` hold by `plan`, in their order."""
     by_rank = holdings(specs, plan)
     return {worker: by_rank[plan.workers.index(worker)] for worker in workers}
+
+
+def sent_by(transition: Transition, *, specs: Iterable[ParamSpec]) -> Layout:
+    """What the senders of a transition have to send, copies included."""
+    by_owner = held_by(transition.old, specs=specs, workers=(*transition.senders, *transition.copies))
+    return {
+        sender: tuple(held for owner in transition.owners(sender) for held in by_owner[owner])
+        for sender in transition.senders
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

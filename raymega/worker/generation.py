@@ -36,6 +36,7 @@ from raymega.worker.interface import (
 )
 from raymega.worker.move_state import Mover
 from raymega.worker.orders import Leave, Orders
+from raymega.worker.peer_copies import PeerCopies
 from raymega.worker.reports import Reports
 from raymega.worker.ruling import Constants, Rule
 from raymega.worker.saving import Saves
@@ -60,6 +61,7 @@ class Desk:
     reports: Reports
     batches: BatchStore
     saves: Saves
+    copies: PeerCopies
     log: BoundaryLog
     chaos: Chaos
 
@@ -96,6 +98,7 @@ class Generation:
         if not self._assignment.keep_state:
             self._desk.orders.forget_decision()
             self._forget_work()
+            self._desk.copies.slots.forget()
         state = take_state(self._assignment, held=self._desk.held, settings=self._desk.settings, world=self._world)
         self._prepare(state)
         self._settle(state)
@@ -106,12 +109,15 @@ class Generation:
         began = time.perf_counter()
         settings = self._desk.settings
         mover = Mover.of(self._assignment, settings=settings, fabric=self._fabric)
-        old = mover.settle(self._desk.held)
+        old = mover.settle(self._desk.held, slots=self._desk.copies.slots)
+        if mover.transition.version is not None:
+            self._desk.orders.forget_decision()
         self._forget_work()
         self._build_world()
         built = time.perf_counter()
         self.phase = "moving"
-        state = TrainState.blank(settings.config, world=self._world, device=self._device, old=old)
+        live = old.state if old is not None else None
+        state = TrainState.blank(settings.config, world=self._world, device=self._device, old=live)
         moved = mover.move(old=old, new=state)
         self._prepare(state)
         self._desk.held.offer(state)
@@ -148,13 +154,24 @@ class Generation:
 
     def run(self) -> None:
         """Do steps until the generation is over."""
-        state, orders = self._step.state, self._desk.orders
+        state, desk = self._step.state, self._desk
         self.phase = "idle"
-        while (leave := orders.next_leave(self.number, state.committed)) is not None:
-            self._desk.held.adopt()
+        is_first = True
+        while (leave := desk.orders.next_leave(self.number, state.committed)) is not None:
+            if is_first:
+                self._begin_copies(state)
+                is_first = False
             if not self._one_step(state, leave):
                 return
             self.phase = "idle"
+
+    def _begin_copies(self, state: TrainState) -> None:
+        """The state counts: drop the one before it, with its copies, and copy this one."""
+        desk = self._desk
+        desk.held.adopt()
+        if self._assignment.move is not None:
+            desk.copies.slots.forget(but={desk.settings.worker})
+        desk.copies.take(state)
 
     def _one_step(self, state: TrainState, leave: Leave) -> bool:
         """Whether the generation goes on."""
@@ -173,6 +190,7 @@ class Generation:
         self.work, self._order = None, None
         self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
+        stall_s += self._desk.copies.take(state) if self._is_copied(state.committed) else 0.0
         self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
         self._desk.batches.settle(state.committed)
         if state.committed in self._desk.settings.config.log.trace_steps:
@@ -218,7 +236,13 @@ class Generation:
             spoiled=work.adding,
         )
 
+    def _is_copied(self, committed: int) -> bool:
+        every = self._desk.settings.config.elastic.copies_every
+        return every > 0 and committed % every == 0
+
     def _enter_phase(self, name: str) -> None:
+        if name == "decide":
+            self._desk.copies.hold_up()
         self.phase = name
         self._desk.chaos.phase(name)
 

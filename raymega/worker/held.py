@@ -39,6 +39,12 @@ class Held:
                 return state
         raise RaymegaBug(f"{me} holds no state of the plan {plan.mesh} that it is to keep or to send from.", worker=me)
 
+    def at(self, plan: Plan, *, me: WorkerId, version: tuple[int, int]) -> TrainState | None:
+        """The one that is held by `plan`, if it is that of `version`: (step, generation that decided it)."""
+        seat = Seat.of(plan, me)
+        held = (state for state in (self._next, self._counts) if state is not None and state.seat == seat)
+        return next((state for state in held if (state.committed, state.decided_in) == version), None)
+
     def take(self, state: TrainState | None) -> None:
         """Hold this one and no other."""
         self._counts, self._next = state, None

@@ -11,6 +11,7 @@ import numpy as np
 
 from raymega.config.schema import Config
 from raymega.layout.certificate import StatePart
+from raymega.layout.copies import CopyRoute, Kept
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import RepairOrder
@@ -71,6 +72,7 @@ class Assignment:
         links: teams that send each other logged messages beside the routes.
         move: the state comes from workers of another plan; what is held by that plan is kept until the first grant of
             this generation. A sender that has no part in `plan` serves the others.
+        copies: who keeps a copy of whose state; with any, everybody keeps snapshots of its own as well.
     """
 
     generation: int
@@ -85,6 +87,7 @@ class Assignment:
     repair: RepairOrder | None = None
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
+    copies: tuple[CopyRoute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +186,7 @@ class GenerationBroken:
         decided: its newest decision, applied or not.
         work: what it has done of the step after `committed`.
         commits: the newest steps that it committed in `generation`, for when the one who reports them is gone.
+        kept: whole copies of state that it has, snapshots of its own included.
     """
 
     generation: int
@@ -192,6 +196,7 @@ class GenerationBroken:
     decided: Decision | None = None
     work: TeamReport | None = None
     commits: tuple[StepReport, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +253,7 @@ class Pulse:
     rss_bytes: int
     device_bytes: int
     log_bytes: int = 0  # the most that messages of a step have held, for a repair
+    copies_bytes: int = 0  # of host memory, for copies of state
 
 
 class WorkerApi(Protocol):

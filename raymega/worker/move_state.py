@@ -1,7 +1,7 @@
 """Moves a worker's state to where the next plan wants it, beside the old state, which stays as it is.
 
     settle        apply the last decision, if this worker has not yet
-    fingerprint   what it holds by the old plan
+    fingerprint   what it holds by the old plan; of copies, what they have to be
     keep          boxes that it has already: whole chunks as they are, the rest copied
     carry         parcels to and from the others
     fingerprint   what it holds by the next plan
@@ -15,9 +15,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
+
 from raymega.comm.group import Fabric, Group, GroupSpec
 from raymega.config.schema import Config
-from raymega.layout.certificate import Fingerprint, StatePart, held_by
+from raymega.layout.certificate import Fingerprint, StatePart, held_by, sent_by
 from raymega.layout.param_layout import is_tied
 from raymega.layout.param_spec import ParamSpec
 from raymega.layout.parcels import Pair, pair_of, parcels, rounds_of
@@ -26,12 +28,13 @@ from raymega.model.stage import specs_of
 from raymega.plan.groups import groups_of
 from raymega.plan.plan import WorkerId
 from raymega.plan.transition import Transition
-from raymega.train.fingerprint import fingerprint
 from raymega.train.lr_schedule import lr_at
+from raymega.worker.copy_slots import Slots, fingerprints
 from raymega.worker.held import Held
 from raymega.worker.interface import Assignment, Moved, WorkerSettings
 from raymega.worker.parcel_post import Carried, Post
 from raymega.worker.ruling import Constants, Rule
+from raymega.worker.sources import Source, source_of
 from raymega.worker.state import Counters, TrainState, kinds_of
 
 PARCEL_ELEMENTS = 1 << 20  # 4 MiB of fp32
@@ -52,6 +55,7 @@ class Mover:
     specs: tuple[ParamSpec, ...]
     me: WorkerId
     fabric: Fabric
+    device: torch.device
 
     @classmethod
     def of(cls, assignment: Assignment, *, settings: WorkerSettings, fabric: Fabric) -> "Mover":
@@ -59,42 +63,44 @@ class Mover:
         config = settings.config
         return cls(
             assignment=assignment, transition=assignment.move, config=config, specs=specs_of(config),
-            me=settings.worker, fabric=fabric,
+            me=settings.worker, fabric=fabric, device=torch.device(settings.device),
         )  # fmt: skip
 
-    def settle(self, held: Held) -> TrainState | None:
-        """The state to send from, brought to the step of the transition; None, and nothing held, for no sender."""
+    def settle(self, held: Held, *, slots: Slots) -> Source | None:
+        """What to send from, brought to the step of the transition; None, and nothing held, for no sender."""
         if self.me not in self.transition.senders:
             held.take(None)
             return None
-        old, facts = held.fitting(self.transition.old, me=self.me), self.assignment.settle
-        if facts is not None and old.committed == self.assignment.step - 1:
+        source = source_of(self.transition, me=self.me, held=held, slots=slots)
+        old, facts = source.state, self.assignment.settle
+        if facts is not None and old is not None and old.committed == self.assignment.step - 1:
             constants = Constants.of(self.specs, plan=self.transition.old)
             Rule(config=self.config, state=old, constants=constants).settle(facts)
-        return old
+        return source
 
-    def move(self, *, old: TrainState | None, new: TrainState | None) -> Moved:
+    def move(self, *, old: Source | None, new: TrainState | None) -> Moved:
         """Send what others lack, fill `new`, and say what there is.
 
         Args:
-            old: the state by the old plan; None: this worker is no sender.
+            old: what there is by the old plan; None: this worker is no sender.
             new: made for the next plan; None: this worker has no part in it.
         Raises:
             GroupBroken, CollectiveTimeout, StaleMessage if the world changed; StateLost if nobody holds some box.
         """
         clock = [time.perf_counter()]
-        before = _fingerprints(old)
+        before = old.fingerprints() if old is not None else ()
         clock.append(time.perf_counter())
         found = self._moves()
         groups = self._groups({pair_of(move.source, move.receiver) for move in found})
         clock.append(time.perf_counter())
-        post = Post(me=self.me, generation=self.assignment.generation, source=old, target=new)
+        post = Post(me=self.me, generation=self.assignment.generation, source=old, target=new, device=self.device)
         mine = parcels(found, me=self.me, kinds=kinds_of(self.config), max_elements=PARCEL_ELEMENTS)
         carried = post.carry(mine, groups=groups)
         if new is not None:
-            new.take_over(old, counters=_known(old, carried))
+            beside = old.state if old is not None else None
+            new.take_over(old.items() if old is not None else (), beside=beside, counters=_known(old, carried))
         clock.append(time.perf_counter())
-        after = _fingerprints(new)
+        after = fingerprints(tuple(new.items())) if new is not None else ()
         clock.append(time.perf_counter())
         printed, built, moved, again = (end - start for start, end in pairwise(clock))
         return Moved(
@@ -109,7 +115,7 @@ class Mover:
         """Everybody's, the same for all who ask."""
         transition, plan = self.transition, self.assignment.plan
         return moves(
-            old=held_by(transition.old, specs=self.specs, workers=transition.senders),
+            old=sent_by(transition, specs=self.specs),
             new=held_by(plan, specs=self.specs, workers=plan.living),
             alive=frozenset(transition.senders),
             node_of=transition.node_of,
@@ -131,7 +137,7 @@ class Mover:
         return found
 
     def _part(
-        self, held: TrainState | None, *, before: tuple[Fingerprint, ...], after: tuple[Fingerprint, ...]
+        self, held: TrainState | Source | None, *, before: tuple[Fingerprint, ...], after: tuple[Fingerprint, ...]
     ) -> StatePart:
         assert held is not None, "a member of a move holds a state before it, or after it"
         counters, training = held.counters, self.config.training
@@ -148,25 +154,14 @@ class Mover:
         )
 
 
-def serve(assignment: Assignment, *, settings: WorkerSettings, fabric: Fabric, held: Held) -> Moved:
+def serve(assignment: Assignment, *, settings: WorkerSettings, fabric: Fabric, held: Held, slots: Slots) -> Moved:
     """The part of a sender that has none in the next plan; it keeps its state."""
     mover = Mover.of(assignment, settings=settings, fabric=fabric)
-    return mover.move(old=mover.settle(held), new=None)
+    return mover.move(old=mover.settle(held, slots=slots), new=None)
 
 
-def _known(old: TrainState | None, carried: Carried) -> Counters:
+def _known(old: Source | None, carried: Carried) -> Counters:
     """Of the state that this worker held, or was sent a part of."""
     counters = old.counters if old is not None else carried.counters
     assert counters is not None, "who holds nothing yet is sent its boxes"
     return counters
-
-
-def _fingerprints(state: TrainState | None) -> tuple[Fingerprint, ...]:
-    """Of all that it holds."""
-    return tuple(
-        Fingerprint(
-            name=item.name, kind=item.kind, box=item.box,
-            value=fingerprint(item.tensor, box=item.box, shape=item.shape),
-        )
-        for item in (state.items() if state is not None else ())
-    )  # fmt: skip

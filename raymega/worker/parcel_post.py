@@ -18,6 +18,7 @@ from raymega.comm.group import Group, Work
 from raymega.errors import StaleMessage
 from raymega.layout.parcels import Pair, Parcel
 from raymega.plan.plan import WorkerId
+from raymega.worker.sources import Source
 from raymega.worker.state import Counters, TrainState
 
 WINDOW = 4  # parcels in flight
@@ -43,12 +44,15 @@ class Post:
     """One worker's end of all its parcels in one generation.
 
     Args:
-        source: the state to send from; None: it sends nothing.
+        source: what to send from; None: it sends nothing.
         target: the state to fill; None: it receives nothing.
+        device: that the wires read from and write to.
     """
 
-    def __init__(self, *, me: WorkerId, generation: int, source: TrainState | None, target: TrainState | None) -> None:
-        self._me, self._generation = me, generation
+    def __init__(
+        self, *, me: WorkerId, generation: int, source: Source | None, target: TrainState | None, device: torch.device
+    ) -> None:
+        self._me, self._generation, self._device = me, generation, device
         self._held, self._wanted = _items(source), _items(target)
         self._counters = source.counters if source is not None else None
         self._came: Counters | None = None
@@ -73,7 +77,7 @@ class Post:
             buffer = self._packed(parcel)
             self._bytes["sent"] += buffer.nbytes
             return parcel, buffer, group.start_send(buffer, dst=group.spec.members.index(parcel.receiver), tag=TAG)
-        buffer = _buffer(parcel, self._wanted)
+        buffer = self._buffer(parcel, self._wanted)
         self._bytes["received"] += buffer.nbytes
         return parcel, buffer, group.start_recv(buffer, src=group.spec.members.index(parcel.source), tag=TAG)
 
@@ -84,13 +88,18 @@ class Post:
 
     def _packed(self, parcel: Parcel) -> Tensor:
         assert self._counters is not None, "a source has a state"
-        buffer, c = _buffer(parcel, self._held), self._counters
+        buffer, c = self._buffer(parcel, self._held), self._counters
         counters = (c.committed, c.skipped, c.decided_in, c.updates)
         header = (_MAGIC, self._generation, parcel.index, *counters, buffer.nbytes)
         buffer[:_HEADER_BYTES].view(torch.int64).copy_(torch.tensor(header, dtype=torch.int64))
         for (item, *_), place in _places(parcel, self._held, buffer):
             place.copy_(item.tensor)
         return buffer
+
+    def _buffer(self, parcel: Parcel, items: Items) -> Tensor:
+        tensors = [items[part.name, part.kind][0].tensor for part in parcel.parts]
+        sizes = [part.box.num_elements * x.element_size() for part, x in zip(parcel.parts, tensors, strict=True)]
+        return torch.empty(_HEADER_BYTES + sum(map(_padded, sizes)), dtype=torch.uint8, device=self._device)
 
     def _unpack(self, parcel: Parcel, buffer: Tensor) -> None:
         magic, generation, index, *counters, num_bytes = buffer[:_HEADER_BYTES].view(torch.int64).tolist()
@@ -109,7 +118,7 @@ class Post:
                 item.tensor.copy_(place)
 
 
-def _items(state: TrainState | None) -> Items:
+def _items(state: TrainState | Source | None) -> Items:
     found: dict[tuple[str, str], list[StateItem]] = {}
     for item in state.items() if state is not None else ():
         found.setdefault((item.name, item.kind), []).append(item)
@@ -120,17 +129,11 @@ def _places(parcel: Parcel, items: Items, buffer: Tensor) -> Iterable[tuple[list
     """Each part as all items that hold it, and where it lies in the buffer."""
     start = _HEADER_BYTES
     for part in parcel.parts:
-        found = [item.part(part.box) for item in items[part.name, part.kind]]
+        found = [item.part(part.box) for item in items[part.name, part.kind] if item.box.overlap(part.box) == part.box]
         num_bytes = found[0].tensor.numel() * found[0].tensor.element_size()
         place = buffer[start : start + num_bytes].view(found[0].tensor.dtype).view(part.box.sizes)
         yield found, place
         start += _padded(num_bytes)
-
-
-def _buffer(parcel: Parcel, items: Items) -> Tensor:
-    tensors = [items[part.name, part.kind][0].tensor for part in parcel.parts]
-    sizes = [part.box.num_elements * x.element_size() for part, x in zip(parcel.parts, tensors, strict=True)]
-    return torch.empty(_HEADER_BYTES + sum(map(_padded, sizes)), dtype=torch.uint8, device=tensors[0].device)
 
 
 def _padded(num_bytes: int) -> int:

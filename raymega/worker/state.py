@@ -7,7 +7,7 @@
 All of it is listed by `items` under (name, kind, box); what is not listed may not influence the next step.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -142,12 +142,12 @@ class TrainState:
         for chunk in self.chunks.values():
             chunk.optimizer.updates.fill_(committed - skipped)
 
-    def take_over(self, old: "TrainState | None", *, counters: Counters) -> None:
-        """Copy the boxes that `old` holds into chunks that the two do not share, and go on from `counters`."""
+    def take_over(self, items: Iterable[StateItem], *, beside: "TrainState | None", counters: Counters) -> None:
+        """Copy what is there of `items` into chunks that are not those of `beside`, and go on from `counters`."""
         held: dict[tuple[str, str], list[StateItem]] = {}
-        for item in old.items() if old is not None else ():
+        for item in items:
             held.setdefault((item.name, item.kind), []).append(item)
-        for chunk in self._chunks_beside(old):
+        for chunk in self._chunks_beside(beside):
             chunk.optimizer.updates.fill_(counters.updates)
             for item in chunk.items():
                 for other in held.get((item.name, item.kind), ()):

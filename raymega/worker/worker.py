@@ -24,6 +24,7 @@ from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
 from raymega.plan.plan import WorkerId
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
+from raymega.worker.copy_slots import Slots
 from raymega.worker.generation import Desk, Generation
 from raymega.worker.held import Held
 from raymega.worker.interface import (
@@ -37,6 +38,7 @@ from raymega.worker.interface import (
 )
 from raymega.worker.move_state import serve
 from raymega.worker.orders import Asked, Orders
+from raymega.worker.peer_copies import PeerCopies
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
@@ -55,11 +57,13 @@ class Worker:
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
             settings=settings, held=Held(), orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
+            copies=PeerCopies(me=settings.worker),
             log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
             chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
         self._make_fabric = fabric
-        self._waking = Waking(lease_s=settings.config.elastic.lease_s)
+        lease_s = settings.config.elastic.lease_s
+        self._waking, self._waking_copies = Waking(lease_s=lease_s), Waking(lease_s=lease_s)
         self._generation: Generation | None = None
         self._thread: threading.Thread | None = None
         self.orders.listen(self._wake)
@@ -68,6 +72,11 @@ class Worker:
     def state(self) -> TrainState | None:
         """What it holds of the run."""
         return self._desk.held.state
+
+    @property
+    def copies(self) -> Slots:
+        """Copies of state that it keeps, its own and those of others."""
+        return self._desk.copies.slots
 
     def start(self, assignment: Assignment) -> None:
         """Leave any older generation and take this place."""
@@ -118,12 +127,14 @@ class Worker:
             rss_bytes=psutil.Process().memory_info().rss,
             device_bytes=torch.cuda.max_memory_allocated() if on_cuda else 0,
             log_bytes=self._desk.log.peak_bytes,
+            copies_bytes=self.copies.num_bytes,
         )
 
     def _wake(self) -> None:
         """A generation ended: break its groups, and let whoever waits for a batch look again."""
         lost = self.orders.lost | ({self.settings.worker} if self.orders.stopped else set())
-        self._waking.wake(lost=lost, is_current=self.orders.is_current)
+        for waking in (self._waking, self._waking_copies):
+            waking.wake(lost=lost, is_current=self.orders.is_current)
         self.batches.wake()
 
     def _be_alive(self) -> None:
@@ -158,19 +169,31 @@ class Worker:
             if self.settings.worker in assignment.plan.living:
                 self._generation.enter()
                 self._waking.spare(self._generation.team)
+                self._join_copies(assignment)
                 self._generation.run()
             else:
                 self._serve(assignment, fabric=fabric)
         finally:
             self._waking.end()
+            self._waking_copies.end()
+            self._desk.copies.leave()
             if self._generation is not None:
                 self._generation.abandon()
+
+    def _join_copies(self, assignment: Assignment) -> None:
+        """Connect to those who keep copies of my state, and whose I keep: host memory, whatever the device."""
+        if not assignment.copies:
+            return
+        fabric = self._make_fabric(assignment=assignment, settings=replace(self.settings, device="cpu"))
+        self._waking_copies.begin(fabric)
+        if self.orders.is_current(assignment.generation):
+            self._desk.copies.join(assignment.copies, fabric=fabric)
 
     def _serve(self, assignment: Assignment, *, fabric: Fabric) -> None:
         """Send state to those who go on, and stay until the generation is over."""
         assert self._generation is not None, "it is in a generation"
         self._generation.phase = "moving"
-        moved = serve(assignment, settings=self.settings, fabric=fabric, held=self._desk.held)
+        moved = serve(assignment, settings=self.settings, fabric=fabric, held=self._desk.held, slots=self.copies)
         self.reports.add(moved)
         self.orders.next_leave(assignment.generation, assignment.step)
 
@@ -205,6 +228,7 @@ class Worker:
                 decided=decided,
                 work=work,
                 commits=tuple(broken.commits) if broken is not None else (),
+                kept=self.copies.kept,
             )
         )
         return left
