@@ -6,12 +6,13 @@ A worker that is lost takes its team with it: its peers' gradients of the step c
 state of the last commit stays a source.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raymega.pipeline.actions import Action, Program, source
 from raymega.pipeline.missing import TeamReport, team_report
-from raymega.pipeline.repair import Repair, StagesLost, repair
+from raymega.pipeline.repair import Repair, Resend, StagesLost, repair
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
 from raymega.plan.programs import programs_of, team_name
 
@@ -74,8 +75,32 @@ class RepairOrder:
 def orders_of(found: PlanRepair) -> dict[WorkerId, RepairOrder]:
     """The part of each living worker: shard to shard, as its team's."""
     places = {team_name(*place): place for place in found.alive}
+    sources = (source(action, num_stages=len(found.plan.layers)) for action in found.repair.missing)
+    taken = frozenset(filter(None, sources))
+    sent, received = defaultdict[str, list[Resend]](list), defaultdict[str, list[Resend]](list)
+    for resend in found.repair.resends:
+        sent[resend.sender].append(resend)
+        received[resend.receiver].append(resend)
+
+    def order(name: str, shard: int) -> RepairOrder:
+        def worker(team: str) -> WorkerId:
+            return found.plan.workers[found.plan.team(*places[team])[shard]]
+
+        return RepairOrder(
+            program=found.repair.programs[name],
+            kept=found.repair.kept[name],
+            anew=name in found.repair.anew,
+            forwards_only=found.repair.forwards_only,
+            taken=taken,
+            resends=tuple(
+                ResendTo(action=resend.action, receiver=worker(resend.receiver), after=resend.after)
+                for resend in sent[name]
+            ),
+            senders={resend.action: worker(resend.sender) for resend in received[name]},
+        )
+
     return {
-        found.plan.workers[rank]: _order(found.repair, found.plan, name=name, shard=shard, places=places)
+        found.plan.workers[rank]: order(name, shard)
         for name, place in places.items()
         for shard, rank in enumerate(found.plan.team(*place))
     }
@@ -151,22 +176,3 @@ def _rerouted(plan: Plan, found: Repair, alive: tuple[Place, ...]) -> Plan:
         routes[microbatch][plan.stage_of(virtual_stage)] = replica_of[team]
     places = {(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)}
     return replace(plan, routes=tuple(map(tuple, routes)), lost=frozenset(places - set(alive)))
-
-
-def _order(found: Repair, plan: Plan, *, name: str, shard: int, places: Mapping[str, Place]) -> RepairOrder:
-    def worker(team: str) -> WorkerId:
-        return plan.workers[plan.team(*places[team])[shard]]
-
-    return RepairOrder(
-        program=found.programs[name],
-        kept=found.kept[name],
-        anew=name in found.anew,
-        forwards_only=found.forwards_only,
-        taken=frozenset(filter(None, (source(action, num_stages=len(plan.layers)) for action in found.missing))),
-        resends=tuple(
-            ResendTo(action=resend.action, receiver=worker(resend.receiver), after=resend.after)
-            for resend in found.resends
-            if resend.sender == name
-        ),
-        senders={resend.action: worker(resend.sender) for resend in found.resends if resend.receiver == name},
-    )
