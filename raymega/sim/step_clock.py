@@ -23,13 +23,20 @@ from raymega.plan.programs import team_name
 from raymega.plan.repairs import RepairOrder, step_programs_of
 from raymega.plan.uneven import work_of
 
+MOST_PASSES = 5000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """A step of a plan, in seconds; `phases` as in a worker's report, they add up to it."""
+    """A step of a plan, in seconds; `phases` as in a worker's report, they add up to it.
+
+    Args:
+        pipeline_units: the pipeline's part in forwards of one block.
+    """
 
     step_s: float
     pipeline_s: float
+    pipeline_units: float
     phases: Mapping[str, float]
 
 
@@ -66,7 +73,7 @@ class StepClock:
     def _cost(self, plan: Plan) -> StepCost:
         whole = _whole_of(plan)
         seconds = self._seconds(whole)
-        slower = work_of(plan) / work_of(whole)
+        slower = _pipeline_units(plan) / _pipeline_units(whole)
         ends_s = seconds.reduce_s + seconds.apply_s
         pipeline_s = (seconds.total_s - ends_s) * slower
         compute_s = (seconds.compute_s + seconds.host_s) * plan.mesh.size / len(plan.living)
@@ -80,6 +87,7 @@ class StepClock:
         return StepCost(
             step_s=step_s * self.scale,
             pipeline_s=pipeline_s * self.scale,
+            pipeline_units=_pipeline_units(plan),
             phases={name: value * self.scale for name, value in phases.items()},
         )
 
@@ -170,9 +178,30 @@ class Underway:
     def _durations(self) -> dict[tuple[int, Kind], float]:
         """Seconds of each pass, so that the whole step's pipeline takes what was predicted for it."""
         plan = self.plan
-        unit_s = self.cost.pipeline_s / (3 * plan.mesh.tp * work_of(plan))
-        times = {kind: unit_s * (2 if kind is Kind.B else 1) for kind in Kind}
-        return {(v, kind): (end - first) * times[kind] for v, (first, end) in enumerate(plan.layers) for kind in Kind}
+        unit_s = self.cost.pipeline_s / self.cost.pipeline_units
+        return {key: unit_s * units for key, units in _units(plan).items()}
+
+
+def _pipeline_units(plan: Plan) -> float:
+    """How long the passes of a step take on the clock of its programs, in forwards of one block.
+
+    Of very large plans with crossing routes, by the work of the busiest stage: their programs take seconds to make.
+    """
+    crossing = plan.routes != straight_routes(num_microbatches=plan.num_microbatches, mesh=plan.mesh)
+    if crossing and plan.num_microbatches * len(plan.layers) > MOST_PASSES:
+        return 3 * plan.mesh.tp * work_of(plan)
+    by_rank = step_programs_of(plan)
+    named = {team_name(*place): by_rank[plan.team(*place)[0]] for place in plan.teams}
+    return finish_s(named, durations=_units(plan), num_stages=len(plan.layers))
+
+
+def _units(plan: Plan) -> dict[tuple[int, Kind], float]:
+    """Each pass in forwards of one block: a whole backward takes two."""
+    return {
+        (v, kind): (end - first) * (2.0 if kind is Kind.B else 1.0)
+        for v, (first, end) in enumerate(plan.layers)
+        for kind in Kind
+    }
 
 
 def _whole_of(plan: Plan) -> Plan:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from raymega.pipeline.actions import work_of_step
 from raymega.pipeline.catalog import schedule
 from raymega.pipeline.check import faults
+from raymega.pipeline.repair import Repair
 from raymega.pipeline.timeline import even_durations, timeline
 from raymega.pipeline.trains import timetable
 from tests.pipeline.broken_step import Step
@@ -78,6 +79,7 @@ def test_what_is_left_of_a_broken_step_takes_little_longer_than_its_busiest_team
     step.advance(random.Random(0), most=done * 4)
     step.kill(f"0.{lost}")
     made = step.repair()
+    assert isinstance(made, Repair)
     durations = even_durations(num_stages=3, backward_s=2.0)
     clock = timeline(made.programs, durations=durations, num_stages=3)
     assert clock.total_s <= 1.1 * max(map(clock.busy_s, made.programs)) + 9  # and once through the pipeline
