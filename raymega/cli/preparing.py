@@ -1,5 +1,6 @@
 """What `raymega data prepare` says: what was made, and what to write into a config."""
 
+from raymega.config.load import to_line
 from raymega.data.manifest import TOKENIZER
 from raymega.driver.data_prepare import prepare
 
@@ -33,6 +34,6 @@ def prepared_text(
         [
             f"{made.num_files:,} files -> {made.directory}",
             *splits,
-            f"data: {{train: {made.directory}, tokenizer: {used}, seq_len: {seq_len}}}",
+            to_line("data", {"train": str(made.directory), "tokenizer": used, "seq_len": seq_len}),
         ]
     )

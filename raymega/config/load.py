@@ -64,6 +64,14 @@ def to_yaml(config: Config) -> str:
     return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
 
+def to_line(section: str, values: dict[str, Any]) -> str:
+    """A section as one line of YAML that `load` reads back, whatever its texts hold."""
+    told = yaml.dump(
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"), default_flow_style=True
+    )
+    return f"{section}: {told.rstrip()}"
+
+
 def schema() -> dict[str, Any]:
     """The JSON schema of a config file, each field with its description."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from raymega.config.load import load, schema, to_yaml
+from raymega.config.load import load, schema, to_line, to_yaml
 from raymega.config.presets import preset_names, preset_text
 from raymega.config.schema import Config
 from raymega.errors import ConfigError
@@ -199,6 +199,13 @@ def test_set_lays_over_the_file_key_by_key_and_the_last_one_counts():
 def test_every_preset_loads_and_reads_back_from_what_is_written(name: str):
     config = load(preset_text(name), source=name)
     assert load(to_yaml(config), source="config.yaml") == config
+
+
+@pytest.mark.parametrize("path", ["/a b", "/a: b, [c] #d", "/{x}", "none", "/it's", '/"', "/" + 200 * " long"])
+def test_a_section_is_one_line_that_reads_back_whatever_a_path_holds(path: str):
+    line = to_line("data", {"train": path, "seq_len": 32})
+    assert "\n" not in line
+    assert (loaded(line).data.train, loaded(line).data.seq_len) == (path, 32)
 
 
 def test_what_is_written_has_the_same_numbers_for_other_readers_of_yaml():
