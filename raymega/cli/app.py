@@ -42,7 +42,7 @@ def train(
     sets: Sets = [],  # noqa: B006  typer reads it as the default and copies it
     resume: Annotated[str, typer.Option(metavar="auto|STEP|none", help="Which checkpoint to go on from.")] = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the config, start nothing.")
+        bool, typer.Option("--dry-run", help="Check config, data and model, print the config, start nothing.")
     ] = False,
 ) -> None:
     """Train, or go on training, what a config says.

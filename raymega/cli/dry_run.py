@@ -4,18 +4,23 @@ from raymega.config.load import to_yaml
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
 from raymega.data.tokenizer import load_tokenizer
+from raymega.driver.preflight import inputs_of, with_absolute_paths
+from raymega.driver.trackers import check_trackers
 from raymega.model_shape import parameter_count, state_bytes, token_flops
 
 
 def dry_run_text(config: Config) -> str:
     """The resolved config as YAML, with its sums as comments.
 
-    Raises: DataError or ConfigError where the tokenizer cannot be had or does not fit.
+    Raises: DataError or ConfigError where the data cannot be opened or does not fit, or there is no such model.
     """
+    check_trackers(config.log.trackers)
+    config = with_absolute_paths(config)
     vocab_size = load_tokenizer(config.data.tokenizer).vocab_size
     resolved = resolve(
         config, vocab_size=vocab_size, name=config.run.name or "drawn-at-start", seed=config.run.seed or 0
     )
+    inputs_of(resolved)
     axes, training, seq_len = resolved.parallelism, resolved.training, resolved.data.seq_len
     parameters = parameter_count(resolved.model, seq_len=seq_len).total
     state = state_bytes(parameters, optimizer=training.optimizer)

@@ -111,7 +111,8 @@ def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ConfigError(
             f"tokenizer {spec!r} is neither a file nor built in. "
-            f"Give byte, {', '.join(BUILTIN_TOKENIZERS)}, or the path of a tokenizer.json.",
+            f"Give byte, {', '.join(BUILTIN_TOKENIZERS)}, or the path of a tokenizer.json, such as the one in what "
+            "`raymega data prepare INPUT --out prepared --tokenizer train:4096` makes.",
             tokenizer=spec,
         ) from error
     except (OSError, UnicodeDecodeError) as error:

@@ -29,6 +29,7 @@ from raymega.control.states import Checkpoint
 from raymega.data.builtin import BUILTIN_CORPORA
 from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import BUILTIN_TOKENIZERS, load_tokenizer
+from raymega.driver.by_name import named
 from raymega.driver.going_on import refuse_unlike
 from raymega.driver.names import draw_name
 from raymega.driver.publishing import TOKENS_TOTAL
@@ -42,12 +43,20 @@ Resume = int | str  # a step, "auto" or "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a run reads. `eval_batches`: full batches of one evaluation; 0: no evaluation."""
+
+    data: OpenData
+    eval_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A run that may start.
 
     Args:
         config: resolved.
-        eval_batches: full batches of one evaluation; 0: no evaluation.
+        eval_batches: as in `Inputs`.
         checkpoint: what the run goes on from; None: it starts afresh.
     """
 
@@ -84,19 +93,29 @@ def resolved(config: Config) -> tuple[Config, RunDirectory]:
     return full, run_dir
 
 
+def inputs_of(config: Config) -> Inputs:
+    """Open what a resolved config trains and evaluates on, and load the user's own model, if it is one.
+
+    Raises: DataError, ConfigError.
+    """
+    assert config.run.seed is not None, "a resolved config has a seed"
+    if config.model.custom is not None:
+        named("raymega.model.protocol:load_custom")(config)  # loads torch
+    data = open_data(config.data, seed=config.run.seed, vocab_size=config.model.vocab_size)
+    if not config.training.eval_every:
+        return Inputs(data=data, eval_batches=0)
+    fetch = data.valid_fetch(batch_size=config.training.batch_size, num_samples=config.training.eval_samples)
+    return Inputs(data=data, eval_batches=fetch.order.num_batches)
+
+
 def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepared:
     """Check everything that a resolved run needs; the caller holds the directory's lock.
 
     Raises: DataError, StateError, ConfigError.
     """
-    assert config.run.seed is not None, "a resolved config has a seed"
-    data = open_data(config.data, seed=config.run.seed, vocab_size=config.model.vocab_size)
-    batch_size, eval_batches = config.training.batch_size, 0
-    if config.training.eval_every:
-        fetch = data.valid_fetch(batch_size=batch_size, num_samples=config.training.eval_samples)
-        eval_batches = fetch.order.num_batches
+    inputs = inputs_of(config)
     checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
-    found = _found(config, checkpoint_dir, resume=resume, tokenizer=data.tokenizer.fingerprint)
+    found = _found(config, checkpoint_dir, resume=resume, tokenizer=inputs.data.tokenizer.fingerprint)
     if found is None and config.run.init_from is not None:
         read_manifest(open_store(config.run.init_from))
     room = judge(
@@ -111,8 +130,8 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         run_dir=run_dir,
         checkpoint_dir=checkpoint_dir,
         checkpoint=_checkpoint(found),
-        data=data,
-        eval_batches=eval_batches,
+        data=inputs.data,
+        eval_batches=inputs.eval_batches,
         warnings=(*(found.warnings if found is not None else ()), *room),
     )
 

@@ -71,7 +71,7 @@ class Architecture(Protocol):
 def load_custom(config: Config) -> Architecture:
     """Call the function that `model.custom` names.
 
-    Raises: ConfigError if it is no `module:function`, or cannot be imported.
+    Raises: ConfigError if it is no `module:function`, cannot be imported, or is no function.
     """
     where = config.model.custom
     assert where is not None, "a custom model is named"
@@ -84,5 +84,7 @@ def load_custom(config: Config) -> Architecture:
         raise ConfigError(
             f"model.custom is {where!r}, which cannot be imported: {error}. Put the module's folder on PYTHONPATH."
         ) from error
+    if not callable(function):
+        raise ConfigError(f"model.custom is {where!r}, which is no function. Name one that returns a model.")
     architecture: Architecture = function(config)
     return architecture

@@ -197,6 +197,24 @@ def test_an_interrupt_while_ray_comes_up_says_how_to_resume(raymega, monkeypatch
     assert ended.out.endswith(f"to resume: raymega train {RUN.absolute()}/config.yaml\n")
 
 
+@pytest.mark.parametrize(
+    ("key", "code", "words"),
+    [
+        ("data.train=nowhere", 3, "nowhere is not a prepared data set"),
+        ("data.seq_len=9", 3, "seq_len"),
+        ("data.tokenizer=prepared/tokenizer.json", 2, "raymega data prepare"),
+        ("training.eval_every=5", 3, "there is no validation data"),
+        ("model.custom=nope", 2, "names a function as `module:function`"),
+        ("model.custom=nope:build", 2, "No module named 'nope'"),
+        ("model.custom=math:pi", 2, "is no function"),
+    ],
+)
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_data_and_models_that_are_not_there(raymega, key: str, code: int, words: str, dry: list[str]):
+    ended, told = refused(raymega, "train", "run.yaml", "--resume", "none", "--set", key, *dry)
+    assert (ended, words in told) == (code, True), told
+
+
 def test_an_empty_corpus(raymega):
     Path("empty.txt").write_text("")
     code, told = refused(raymega, "data", "prepare", "empty.txt", "--out", "new", "--tokenizer", "byte")

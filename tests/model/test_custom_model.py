@@ -44,6 +44,7 @@ def test_the_example_refuses_what_it_cannot_do(monkeypatch):
         ("own_model", "names a function as `module:function`"),
         ("own_model:", "names a function as `module:function`"),
         ("no_such_module:build", "cannot be imported: No module named 'no_such_module'"),
+        ("math:pi", "'math:pi', which is no function"),
         ("math:build", "cannot be imported: module 'math' has no attribute 'build'"),
     ],
 )
