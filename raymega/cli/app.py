@@ -195,7 +195,7 @@ def doctor(as_json: Json = False) -> None:
 @data_app.command("prepare")
 def data_prepare(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="txt, jsonl, parquet: files, folders, globs, URIs.")
+        list[str], typer.Argument(metavar="INPUT", help="txt, jsonl, parquet: files, folders, globs, URIs.")
     ],
     out: Annotated[str, typer.Option(help="A directory that does not exist yet.")],
     tokenizer: Annotated[

@@ -48,7 +48,7 @@ def drain(
 
 def chaos(
     run: Run,
-    orders: Annotated[list[str], typer.Argument(metavar="ORDER...", help="VERB [WHERE] step=K [POINT] [for=SECONDS]")],
+    orders: Annotated[list[str], typer.Argument(metavar="ORDER", help="VERB [WHERE] step=K [POINT] [for=SECONDS]")],
 ) -> None:
     """Have things go wrong in a live run, on purpose and at a named point; each order fires once.
 
@@ -81,7 +81,9 @@ def stop(
 
 
 def node(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Starts Ray on this node and stays.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="After --: starts Ray on this node and stays.")
+    ],
     deadline: Annotated[
         float, typer.Option(min=3, metavar="S", help="Seconds from SIGTERM until this machine is taken away.")
     ] = 25.0,

@@ -1,6 +1,7 @@
 """Usage, help and exit codes of the command line."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,19 @@ def commands(group, path=()):
 def test_every_verb_has_an_example_that_names_it():
     for path, command in commands(typer.main.get_command(app)):
         assert f"raymega {' '.join(path)}" in (command.help or ""), path
+
+
+def test_every_mistyped_verb_and_option_is_answered_with_the_nearest(raymega):
+    for path, command in commands(typer.main.get_command(app)):
+        verb = path[-1]
+        assert f"Did you mean '{verb}'" in raymega(*path[:-1], f"{verb}x").err
+        for option in (name for parameter in command.params for name in parameter.opts if name.startswith("--")):
+            assert re.search(rf"No such option: .*: .*{option}\b", raymega(*path, f"{option}x").err), (path, option)
+
+
+def test_usage_says_once_what_may_be_repeated(raymega):
+    for path, _ in commands(typer.main.get_command(app)):
+        assert "...}" not in raymega(*path, "--help").out, path
 
 
 @pytest.mark.parametrize(
