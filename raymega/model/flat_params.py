@@ -11,7 +11,7 @@ ever replaces `.grad`, and only `zero_grad` clears it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from raymega.layout.param_spec import ParamSpec
 from raymega.layout.shard_box import Box
 from raymega.layout.tp_split import has_partial_grad, is_counted, local_box, local_shape
+from raymega.model.backward import WeightGrads
 from raymega.model.tp_team import Team
 
 ALIGN_ELEMENTS = 64  # 256 bytes of fp32
@@ -62,12 +63,13 @@ class LocalParam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatParams:
-    """A stage's parameters. Decayed ones fill [0, num_decayed) of every flat buffer."""
+    """A stage's parameters. Decayed ones fill [0, num_decayed) of every flat buffer. `grads`: what adds to `grad`."""
 
     params: tuple[LocalParam, ...]
     data: Tensor
     grad: Tensor
     num_decayed: int
+    grads: WeightGrads = field(default_factory=WeightGrads)
 
     @classmethod
     def build(
@@ -101,6 +103,7 @@ class FlatParams:
         span, shape = slice(params[0].start, params[-1].end), (rows, *params[0].shape[1:])
         leaf = self.data[span].view(shape).detach().requires_grad_()
         leaf.grad = self.grad[span].view(shape)
+        self.grads.adopt(leaf)
         return leaf
 
     def zero_grad(self) -> None:

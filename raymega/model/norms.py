@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from raymega.model.backward import add_to
+
 Norm = Callable[[Tensor], Tensor]
 
 
@@ -42,7 +44,8 @@ class _RmsNorm(torch.autograd.Function):
         x, rstd = ctx.saved_tensors
         width = x.shape[-1]
         t = (dy * x).view(-1, width)  # [rows, D]
-        ctx.weight.grad.addmv_(t.t(), rstd.view(-1))
+        weight, dw = ctx.weight, torch.mv(t.t(), rstd.view(-1))
+        add_to(weight, lambda: weight.grad.add_(dw))
         pull = torch.mv(t, ctx.weight.detach()).view(rstd.shape) * rstd.pow(3).div_(width)  # [..., 1]
         dx = torch.mul(dy, ctx.weight, out=t.view(dy.shape)).mul_(rstd)
         return dx.addcmul_(x, pull, value=-1.0), None, None

@@ -17,6 +17,7 @@ from raymega.comm.group import Group
 from raymega.config.schema import Config
 from raymega.layout.param_layout import specs_of_stage
 from raymega.layout.param_spec import ParamSpec
+from raymega.model.backward import Later
 from raymega.model.decoder import Decoder
 from raymega.model.flat_params import FlatParams, LocalParam
 from raymega.model.partial_grads import sum_partial_grads
@@ -69,6 +70,10 @@ class StageModel:
         for part in self.parts:
             x = part(x, ctx)
         return x if self.head is None else self.head(x, ctx)
+
+    def backward_to_input(self, y: Tensor, *, x: Tensor, grad: Tensor) -> tuple[Tensor | None, Later]:
+        """The gradient of `x`, if it has one, and what is left to be added to the accumulators, by `Later.run`."""
+        return self.flat.grads.run_input_part(y, x=x, grad=grad)
 
     def loss_sum(self, y: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
         """Sum of the token losses of `y` where `mask` is True, an fp32 scalar, the same on all shards."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raymega.layout.shard_box import Box
+from raymega.model.backward import add_to
 from raymega.model.tp_team import Team
 
 
@@ -47,5 +48,6 @@ class _VocabEmbedding(torch.autograd.Function):
         dx = ctx.team.spread(dx)
         if ctx.team.size > 1:
             dx = dx * held[..., None]
-        ctx.weight.grad.index_add_(0, rows.view(-1), dx.reshape(-1, dx.shape[-1]))
+        weight = ctx.weight
+        add_to(weight, lambda: weight.grad.index_add_(0, rows.view(-1), dx.reshape(-1, dx.shape[-1])))
         return None, None, None, None

@@ -8,7 +8,7 @@
 
 Weights are stored [out, in], so a column cut of A is a cut of rows of the stored weight. A weight's gradient is
 added straight to its accumulator by the product itself (beta = 1), which costs no further pass. Backward is in two
-parts, `input_grad` and `add_weight_grad`, so that a schedule may run the second later.
+parts, `input_grad` and what is handed to `add_to`, so that a schedule may run the second later.
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 """
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from raymega.model.backward import add_to
 from raymega.model.products import backward_product, linear
 from raymega.model.tp_team import Team
 
@@ -73,9 +74,14 @@ class _ColumnLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None, None]:
         (x,) = ctx.saved_tensors
-        dx = ctx.team.start_collect(input_grad(dy, weight=ctx.weight))  # travels while the weight's part is computed
-        add_weight_grad(ctx.weight, dy=dy, x=ctx.team.spread(x))
-        add_bias_grad(ctx.bias, dy=dy, still=ctx.still)
+        weight, bias, team, still = ctx.weight, ctx.bias, ctx.team, ctx.still
+
+        def add() -> None:
+            add_weight_grad(weight, dy=dy, x=team.spread(x))
+            add_bias_grad(bias, dy=dy, still=still)
+
+        dx = team.start_collect(input_grad(dy, weight=weight))
+        add_to(weight, add)  # while dx travels, if it is now
         return dx.wait(), None, None, None, None
 
 
@@ -91,10 +97,12 @@ class _RowLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
-        add_bias_grad(
-            ctx.bias, dy=dy
-        )  # before the gather: under sequence parallelism a part, as of every uncut parameter
-        dy = ctx.team.spread(dy)
-        dx = input_grad(dy, weight=ctx.weight)
-        add_weight_grad(ctx.weight, dy=dy, x=x)
+        weight, bias, own, dy = ctx.weight, ctx.bias, dy, ctx.team.spread(dy)
+
+        def add() -> None:
+            add_bias_grad(bias, dy=own)  # under sequence parallelism a part, as of every uncut parameter
+            add_weight_grad(weight, dy=dy, x=x)
+
+        dx = input_grad(dy, weight=weight)
+        add_to(weight, add)
         return dx, None, None, None

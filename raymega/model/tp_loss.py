@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raymega.layout.shard_box import Box
+from raymega.model.backward import add_to
 from raymega.model.products import linear
 from raymega.model.tp_embedding import local_rows
 from raymega.model.tp_linear import add_weight_grad, input_grad
@@ -65,8 +66,9 @@ class _VocabLoss(torch.autograd.Function):
         dlogits.scatter_add_(1, rows[:, None], -(has_target * scale)[:, None])
         h = ctx.team.spread(hidden)
         dlogits = dlogits.view(*h.shape[:-1], -1)  # [B, T, rows of W]
-        dhidden = ctx.team.start_collect(input_grad(dlogits, weight=ctx.weight))
-        add_weight_grad(ctx.weight, dy=dlogits, x=h)
+        weight = ctx.weight
+        dhidden = ctx.team.start_collect(input_grad(dlogits, weight=weight))
+        add_to(weight, lambda: add_weight_grad(weight, dy=dlogits, x=h))
         return dhidden.wait(), None, None, None, None, None
 
 
