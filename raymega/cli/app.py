@@ -96,6 +96,34 @@ def plan(
 
 
 @app.command()
+def size(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG|PRESET|PARAMETERS", help="A YAML file, a preset, or a size as 13B.")
+    ] = "7B",
+    tokens: Annotated[str | None, typer.Option(metavar="300B", help="Default: twenty for each parameter.")] = None,
+    days: Annotated[float | None, typer.Option(help="The deadline.")] = None,
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="Most that it may cost.")] = None,
+    prices: Annotated[str | None, typer.Option(metavar="FILE.yaml", help="Instead of the prices that ship.")] = None,
+    goodput: Annotated[float, typer.Option(help="The share of time that is kept.")] = 0.95,
+    sets: Sets = [],  # noqa: B006  as above
+    as_json: Json = False,
+) -> None:
+    """Say which hardware a model needs, for a budget and a deadline.
+
+    \b
+    Examples:
+      raymega size 13B --tokens 300B --days 30
+      raymega size llama-8b --budget 200000 --prices ours.yaml --json
+    """
+    from raymega.cli.size import size_report
+
+    report = size_report(
+        config, overrides=tuple(sets), tokens=tokens, days=days, budget_usd=budget, prices=prices, goodput=goodput
+    )
+    typer.echo(json.dumps(report.to_json()) if as_json else str(report))
+
+
+@app.command()
 def simulate(
     config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
     cluster: Annotated[
