@@ -183,7 +183,9 @@ class SimHands:
         elif self.underway.started_t is not None:
             return
         self.underway.started_t = self.agenda.now
-        self._in_generation(self.underway.total_s + self._snapshot_s(step + 1), partial(self._commit, step + 1))
+        self._in_generation(
+            self.underway.total_s + self._snapshot_s(step + 1) + self.times.gap_s, partial(self._commit, step + 1)
+        )
 
     def _snapshot_s(self, step: int) -> float:
         """What a snapshot holds the step up."""

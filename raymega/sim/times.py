@@ -27,6 +27,7 @@ class Times:
         save_bytes_per_s, load_bytes_per_s: of one worker, to and from storage.
         snapshot_bytes_per_s: of a step held up by a copy of its state.
         publish_s: all parts of a checkpoint are there until it is published.
+        gap_s: between two steps, accounted for by no worker.
     """
 
     detect_s: float = 0.03
@@ -38,6 +39,7 @@ class Times:
     load_bytes_per_s: float = 2e8
     snapshot_bytes_per_s: float = 5e9
     publish_s: float = 0.1
+    gap_s: float = 1e-3
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -54,6 +56,7 @@ SOURCES = {
     "load_bytes_per_s": "a guess: the same",
     "snapshot_bytes_per_s": "a guess: half of a core's memory bandwidth",
     "publish_s": "a manifest on a local disk",
+    "gap_s": "runs of four workers that are ahead of their leave: below a millisecond",
 }
 """Where each default comes from."""
 

@@ -15,7 +15,7 @@ from tests.sim.scenarios import config, rows, scenario
 def test_nothing_fails_and_all_but_the_start_is_kept() -> None:
     done = simulate(scenario(config(dp=4, pp=1), nodes=4))
     assert done.seen.steps == pytest.approx((600 - 8.5) / 2, abs=2)
-    assert done.effective_share == pytest.approx(1.0, abs=1e-6)
+    assert done.effective_share == pytest.approx(1 - 1e-3 / 2, abs=1e-5), "but for the gaps between steps"
     assert done.share_of_linear == pytest.approx(1.0, abs=0.01)
     assert done.ended == ""
 
@@ -40,10 +40,10 @@ def test_a_node_that_comes_back_is_taken_in() -> None:
     assert done.seen.transitions >= 1
 
 
-def test_without_a_boundary_log_the_run_goes_back_to_its_checkpoint() -> None:
+def test_without_a_boundary_log_the_broken_step_is_lost() -> None:
     asked = config(dp=2, pp=2, elastic__boundary_log="off", checkpoint__every_steps=20)
     done = simulate(scenario(asked, trace=rows((0, 4), (301, 3), end_s=600)))
-    assert done.seen.rewinds == 1
+    assert done.seen.repairs == 0
     assert done.seen.goodput.seconds["replay"] > 0
 
 
