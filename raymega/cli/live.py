@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any
 
 import ray
@@ -131,5 +132,5 @@ def _refuse_if_over(name: str, directory: RunDirectory) -> None:
     if owner is None or owner.is_gone(time.time()):
         over = end_of(directory)
         why = f"it is over: {over['reason']}" if over is not None else "its controller is gone"
-        again = f"To go on: raymega train {directory.config}"
+        again = f"To go on: raymega train {quote(str(directory.config))}"
         raise ConfigError(f"run {name} does not train: {why}. {again}")

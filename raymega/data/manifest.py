@@ -18,6 +18,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import xxhash
@@ -91,7 +92,7 @@ def load_manifest(directory: str) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"{directory} is not a prepared data set: it has no {MANIFEST}. "
-            f"Make one with `raymega data prepare INPUT --out {directory}`.",
+            f"Make one with `raymega data prepare INPUT --out {quote(directory)}`.",
             file=str(path),
         ) from error
     except OSError as error:
