@@ -152,8 +152,8 @@ class TrainingConfig(Section):
     """Samples at which the schedule ends; default steps * batch_size."""
     clip_grad: NonNegative = 1.0
     """Largest global gradient norm; 0: no clipping."""
-    precision: Literal["fp32"] = "fp32"
-    """Number format of weights and activations."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format of products, activations and messages; parameters, gradients and moments are fp32 in all."""
     eval_every: Annotated[int, Field(ge=0)] = 0
     """Steps between validation losses; 0: only none."""
     eval_samples: Count | None = None

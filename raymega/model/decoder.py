@@ -109,10 +109,10 @@ class LanguageHead:
 
 
 def _norm(model: ModelConfig, *, flat: FlatParams, name: str) -> Norm:
-    weight, eps = flat.weight(f"{name}.weight"), model.norm_eps
+    weight, eps = flat.exact(f"{name}.weight"), model.norm_eps
     if model.kind == "llama":
         return lambda x: rms_norm(x, weight=weight, eps=eps)
-    bias = flat.weight(f"{name}.bias")
+    bias = flat.exact(f"{name}.bias")
     return lambda x: layer_norm(x, weight=weight, bias=bias, eps=eps)
 
 
@@ -120,7 +120,7 @@ def _rotary_heads(model: ModelConfig, *, ground: Ground, name: str) -> Heads:
     flat = ground.flat
     return RotaryHeads(
         table=RotaryTable(head_size=dims_of(model).head_size, theta=model.rope_theta, device=ground.device),
-        norms=(flat.weight(f"{name}.q_norm"), flat.weight(f"{name}.k_norm")) if model.qk_norm else None,
+        norms=(flat.exact(f"{name}.q_norm"), flat.exact(f"{name}.k_norm")) if model.qk_norm else None,
         eps=model.norm_eps,
     )
 

@@ -1,13 +1,15 @@
-"""Where a stage's parameters and accumulated gradients lie: two flat fp32 buffers of one layout.
+"""Where a stage's parameters and accumulated gradients lie: flat fp32 buffers of one layout, and what passes read.
 
-    data  [ embed.tokens | wq wk wv | wo | gate up | down | ...   |  norms, biases ]
-    grad  [      .       |    .     |  . |    .    |  .   | ...   |       .        ]
-            `------------- decays, [0, num_decayed) ------------'   `- no decay --'
+    data     [ embed.tokens | wq wk wv | wo | gate up | down | ...   |  norms, biases ]    fp32: the parameters
+    grad     [      .       |    .     |  . |    .    |  .   | ...   |       .        ]    fp32
+    weights  [      .       |    .     |  . |    .    |  .   | ...   |       .        ]    bf16, fp16: `data`, rounded
+               `------------- decays, [0, num_decayed) ------------'   `- no decay --'     fp32: `data` itself
 
 Every other flat buffer (moments, reduced gradients) has the same layout: `LocalParam.view` finds a parameter in it.
 What stands together can be read as one matrix (`weight("wq", "wk", "wv")`), for one product where three would be.
 Weights are autograd leaves whose `.grad` is the view of the gradient buffer, so a backward adds to it in place; nothing
-ever replaces `.grad`, and only `zero_grad` clears it.
+ever replaces `.grad`, and only `zero_grad` clears it. Rounded weights are derived: `cast` makes them anew wherever
+`data` has changed, so they are no state. Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,22 +65,30 @@ class LocalParam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatParams:
-    """A stage's parameters. Decayed ones fill [0, num_decayed) of every flat buffer. `grads`: what adds to `grad`."""
+    """A stage's parameters. Decayed ones fill [0, num_decayed) of every flat buffer.
+
+    Args:
+        weights: what passes read.
+        grads: what adds to `grad`.
+    """
 
     params: tuple[LocalParam, ...]
     data: Tensor
     grad: Tensor
+    weights: Tensor
     num_decayed: int
     grads: WeightGrads = field(default_factory=WeightGrads)
 
     @classmethod
     def build(
-        cls, specs: Iterable[ParamSpec], *, team: Team, copies: frozenset[str], device: torch.device
-    ) -> "FlatParams":
+        cls, specs: Iterable[ParamSpec], *, team: Team, copies: frozenset[str], device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> "FlatParams":  # fmt: skip
         """Allocate zeros for this shard's part of `specs`, in their order, decayed ones first.
 
         Args:
             copies: names of which this stage's copy does not count (the last stage's tied embedding).
+            dtype: of the weights that products read.
         """
         ordered = sorted(specs, key=lambda spec: not spec.decays)
         shapes = [local_shape(spec, tp=team.size) for spec in ordered]
@@ -89,7 +99,8 @@ class FlatParams:
             _local_param(spec, start=start, shape=shape, data=data, grad=grad, team=team, copy=spec.name in copies)
             for spec, start, shape in zip(ordered, starts, shapes, strict=False)
         )
-        return cls(params=params, data=data, grad=grad, num_decayed=num_decayed)
+        weights = data if dtype == torch.float32 else torch.zeros_like(data, dtype=dtype)
+        return cls(params=params, data=data, grad=grad, weights=weights, num_decayed=num_decayed)
 
     def param(self, name: str) -> LocalParam:
         """The parameter of that global name."""
@@ -97,11 +108,24 @@ class FlatParams:
 
     def weight(self, *names: str) -> Tensor:
         """A leaf over the allocated rows of `names`, which stand together; its `.grad` is their gradient buffer."""
+        return self._leaf(self.weights, names)
+
+    def exact(self, name: str) -> Tensor:
+        """As `weight`, in fp32 whatever products read: for norms."""
+        return self._leaf(self.data, (name,))
+
+    def cast(self) -> None:
+        """Round the parameters to the weights; wherever they have changed."""
+        if self.weights is not self.data:
+            self.weights.copy_(self.data)
+
+    def _leaf(self, flat: Tensor, names: Sequence[str]) -> Tensor:
         params = [self.param(name) for name in names]
         assert all(a.end == b.start for a, b in pairwise(params)), f"{names} stand together"
         rows = sum(param.shape[0] for param in params)
         span, shape = slice(params[0].start, params[-1].end), (rows, *params[0].shape[1:])
-        leaf = self.data[span].view(shape).detach().requires_grad_()
+        leaf = flat[span].view(shape).detach().requires_grad_()
+        leaf.grad_dtype = torch.float32
         leaf.grad = self.grad[span].view(shape)
         self.grads.adopt(leaf)
         return leaf

@@ -48,7 +48,9 @@ def split_and_rotate(
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, out: Tensor, sign: float) -> Tensor:
-    """Turn `x` by sign x angle into `out`, which may be a slice."""
+    """Turn `x` by sign x angle into `out`, which may be a slice; in fp32, whatever the format of x."""
+    if x.dtype != torch.float32:
+        return out.copy_(_turn(x.float(), cos, sin, out=torch.empty_like(x, dtype=torch.float32), sign=sign))
     (x1, x2), (out1, out2) = x.chunk(2, dim=-1), out.chunk(2, dim=-1)
     torch.mul(x1, cos, out=out1).addcmul_(x2, sin, value=-sign)
     torch.mul(x2, cos, out=out2).addcmul_(x1, sin, value=sign)

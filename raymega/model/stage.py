@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Of weights and activations, by `training.precision`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageModel:
     """A stage; `parts` are the embedding, where it is the first, and the blocks; `head` stands on the last."""
@@ -85,6 +89,11 @@ class StageModel:
         assert self.head is not None, "only the last stage has logits"
         return self.head.logits(y)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations and their gradients, between stages too."""
+        return self.flat.weights.dtype
+
     def boundary_shape(self, batch: int, seq: int) -> tuple[int, ...]:
         """Shape of what crosses to the next stage, and of its gradient."""
         return (batch, seq // self.team.size if self.team.cuts_sequence else seq, self.hidden_size)
@@ -113,6 +122,7 @@ def build_stage(
     model = blank_stage(config, layers=layers, first=first, last=last, team=team, seed=seed, device=device)
     for param in model.params:
         fill_first_values(param.data, spec=param.spec, box=param.box, seed=seed, model=config.model)
+    model.flat.cast()
     return model
 
 
@@ -131,7 +141,9 @@ def blank_stage(
     crew = Team(group=team, sequence_parallel=config.parallelism.sequence_parallel)
     specs = specs_of_stage(architecture.param_specs(), layers=layers, first=first, last=last)
     copies = frozenset(spec.name for spec in specs if spec.owner == "both" and not first)
-    flat = FlatParams.build(specs, team=crew, copies=copies, device=torch.device(device))
+    flat = FlatParams.build(
+        specs, team=crew, copies=copies, device=torch.device(device), dtype=DTYPES[config.training.precision]
+    )
     ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
     embedding = (architecture.embedding(ground),) if first else ()
     blocks = tuple(architecture.block(ground, layer=layer) for layer in range(*layers))

@@ -48,6 +48,6 @@ class _VocabEmbedding(torch.autograd.Function):
         dx = ctx.team.spread(dx)
         if ctx.team.size > 1:
             dx = dx * held[..., None]
-        weight = ctx.weight
+        weight, dx = ctx.weight, dx.float()
         add_to(weight, lambda: weight.grad.index_add_(0, rows.view(-1), dx.reshape(-1, dx.shape[-1])))
         return None, None, None, None

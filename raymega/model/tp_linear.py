@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raymega.model.backward import add_to
-from raymega.model.products import backward_product, linear
+from raymega.model.products import add_product, backward_product, linear
 from raymega.model.tp_team import Team
 
 NOTHING = slice(0, 0)
@@ -47,14 +47,14 @@ def input_grad(dy: Tensor, *, weight: Tensor) -> Tensor:
 def add_weight_grad(weight: Tensor, *, dy: Tensor, x: Tensor) -> None:
     """dW += dY' X, in the accumulator."""
     assert weight.grad is not None
-    weight.grad.addmm_(_rows(dy).t(), _rows(x))
+    add_product(weight.grad, dy=_rows(dy), x=_rows(x))
 
 
 def add_bias_grad(bias: Tensor | None, *, dy: Tensor, still: slice = NOTHING) -> None:
     """db += the sum of dY over all rows, in the accumulator; nothing to the elements `still`."""
     if bias is not None:
         assert bias.grad is not None
-        db = _rows(dy).sum(0)
+        db = _rows(dy).sum(0, dtype=torch.float32)
         db[still] = 0.0
         bias.grad.add_(db)
 

@@ -8,7 +8,8 @@
 
 Logits are made and exponentiated a few rows at a time while they are in cache, and live in one buffer that turns from
 logits to exponentials to gradients. Padding rows of W are masked to -inf, so they take no probability and no gradient.
-Everything is fp32. The result is a sum over the trained positions; nothing is divided here.
+Whatever the format of h and W, all is fp32 from the logits to their gradient. The result is a sum over the trained
+positions; nothing is divided here.
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 """
 
@@ -65,7 +66,7 @@ class _VocabLoss(torch.autograd.Function):
         dlogits = exps.mul_((share * trained * scale)[:, None])  # [N, rows of W], in place: used once
         dlogits.scatter_add_(1, rows[:, None], -(has_target * scale)[:, None])
         h = ctx.team.spread(hidden)
-        dlogits = dlogits.view(*h.shape[:-1], -1)  # [B, T, rows of W]
+        dlogits = dlogits.view(*h.shape[:-1], -1).to(h.dtype)  # [B, T, rows of W]
         weight = ctx.weight
         dhidden = ctx.team.start_collect(input_grad(dlogits, weight=weight))
         add_to(weight, lambda: add_weight_grad(weight, dy=dlogits, x=h))
@@ -76,12 +77,12 @@ def _exponentials(
     h: Tensor, *, weight: Tensor, rows: Tensor, held: Tensor, vocab: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """exp(logits - top) [N, rows of W], and of each position: top, the sum of it, and the target's logit or 0."""
-    exps = h.new_empty(h.shape[0], weight.shape[0])
-    top, total, at_target = (h.new_empty(h.shape[0]) for _ in range(3))
+    exps = h.new_empty(h.shape[0], weight.shape[0], dtype=torch.float32)
+    top, total, at_target = (h.new_empty(h.shape[0], dtype=torch.float32) for _ in range(3))
     step = max(1, CHUNK_ELEMENTS // weight.shape[0])
     for start in range(0, h.shape[0], step):
         part = slice(start, start + step)
-        logits = linear(h[part], weight)
+        logits = linear(h[part], weight).float()
         logits[:, vocab:] = -torch.inf
         at_target[part] = logits.gather(1, rows[part, None])[:, 0].masked_fill_(~held[part], 0.0)
         # A shard without a row of the vocabulary has -inf everywhere; a finite top keeps its exponentials 0.

@@ -90,8 +90,9 @@ class Executor:
                 group = self.world.pairs[run.sender(producer) or self._holder(producer)]
                 shape = self.chunks[action.stage].boundary_shape(rows, self.seq_len)
                 yield Expected(
-                    message=run.message(producer), group=group, src=1 - group.rank, shape=shape, dtype=torch.float32
-                )
+                    message=run.message(producer), group=group, src=1 - group.rank, shape=shape,
+                    dtype=self.chunks[action.stage].dtype,
+                )  # fmt: skip
 
     def keep(self, x: Tensor | None, action: Action, run: "_Run") -> None:
         """Log what `action` made, if another worker takes it in; the last stage turns round by itself."""

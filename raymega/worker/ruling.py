@@ -72,6 +72,7 @@ class Rule:
         if isinstance(ruling, Commit):
             for chunk in self.state.chunks.values():
                 chunk.optimizer.apply(chunk.reduced_grad, lr=ruling.lr, clip=ruling.clip)
+                chunk.model.flat.cast()
         else:
             self.state.skipped += 1
         self.state.committed += 1

@@ -73,6 +73,7 @@ def load_model(config: Config, *, checkpoint: str) -> StageModel:
         for param in model.params
     )
     load_params(checkpoint, items=items, expected=tensors_of(specs_of(alone), kinds=("param",)))
+    model.flat.cast()
     return model
 
 

@@ -141,6 +141,7 @@ class TrainState:
         self.committed, self.skipped, self.decided_in = committed, skipped, 0
         for chunk in self.chunks.values():
             chunk.optimizer.updates.fill_(committed - skipped)
+            chunk.model.flat.cast()
 
     def take_over(self, items: Iterable[StateItem], *, beside: "TrainState | None", counters: Counters) -> None:
         """Copy what is there of `items` into chunks that are not those of `beside`, and go on from `counters`."""
@@ -154,6 +155,7 @@ class TrainState:
                     common = item.box.overlap(other.box)
                     if common is not None:
                         item.part(common).tensor.copy_(other.part(common).tensor)
+            chunk.model.flat.cast()
         self.committed, self.skipped, self.decided_in = counters.committed, counters.skipped, counters.decided_in
 
     def _chunks_beside(self, old: "TrainState | None") -> Iterator[Chunk]:
