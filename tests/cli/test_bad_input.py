@@ -20,8 +20,10 @@ from raymega.data.manifest import MANIFEST
 from raymega.data.pack import PackedRows
 from raymega.data.token_file import open_shard, write_shard
 from raymega.driver import data_prepare, train  # noqa: F401  loaded while it may be: some tests give up the right to
+from raymega.driver.controller import Launch
 from raymega.driver.lock import Owner
 from raymega.driver.ray_session import RaySession
+from raymega.errors import ClusterError
 from tests.checkpoint.worlds import save
 from tests.data.corpora import prepare_here
 from tests.driver.test_small import row
@@ -184,6 +186,21 @@ def test_a_cluster_that_is_too_small_is_refused_before_a_run_is_changed_or_made(
     two = ["--set", f"run.name={name}", "--set", "parallelism.data_parallel_size=2"]
     code, told = refused(raymega, "train", "run.yaml", *words, *two)
     assert (code, "needs 2" in told, Path("runs/fresh").exists()) == (4, True, False), told
+
+
+def test_a_resume_that_is_accepted_sets_later_checkpoints_aside_and_hands_the_lock_over(raymega, monkeypatch):
+    have(monkeypatch, lambda: nullcontext(RaySession(owned=False, start_s=0.0)))
+    found = []
+
+    def begin(launch: Launch) -> None:
+        found.extend([launch.checkpoint.step, (RUN / "LOCK").exists()])
+        raise ClusterError("it ends here")
+
+    monkeypatch.setattr(train.RunHandle, "begin", begin)
+    ended = raymega("train", "run.yaml", "--resume", "10")
+    assert (ended.code, found) == (4, [10, False])
+    assert "later checkpoints are set aside: 20" in ended.out
+    assert not (RUN / "checkpoints" / "step-20" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(("sent", "code"), [(KeyboardInterrupt, 130), (lambda: SystemExit(15), 15)])

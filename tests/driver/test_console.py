@@ -61,6 +61,13 @@ def test_what_is_to_be_typed_next_can_be_typed_where_a_path_has_spaces():
     assert out.getvalue().endswith("raymega train '/my runs/a/config.yaml' --set training.steps=40\n")
 
 
+def test_a_run_that_never_began_ends_without_a_word():
+    out = io.StringIO()
+    LineConsole(facts(), t=1000.0, out=out).close()
+    LiveConsole(facts(), t=1000.0, screen=RichConsole(file=out)).close()
+    assert out.getvalue() == ""
+
+
 def test_a_line_every_ten_steps_and_for_the_first_and_the_last():
     steps = [line.split()[1] for line in lines_of(turns_of(), every=8) if STEP.fullmatch(line)]
     assert steps == ["1", "8", "16", "20"]
