@@ -53,7 +53,7 @@ def train(
       raymega train run.yaml --set parallelism.data_parallel_size=4 --set training.lr=6e-4
       raymega train runs/quick-otter/config.yaml --resume 200
     """
-    from raymega.cli.reading import config_of, resume_of
+    from raymega.driver.reading import config_of, resume_of
 
     read, start = config_of(config, overrides=tuple(sets)), resume_of(resume)
     if dry_run:
@@ -88,7 +88,7 @@ def plan(
       raymega plan gpt3-175b --cluster dgx-a100:192 --precision bf16 --explain
     """
     from raymega.cli.plan import plan_report, precision_of
-    from raymega.cli.reading import config_of
+    from raymega.driver.reading import config_of
 
     read = config_of(config, overrides=tuple(sets))
     report = plan_report(read, cluster=cluster, precision=precision_of(precision), survivors=survivors)
@@ -152,8 +152,8 @@ def simulate(
       raymega simulate gpt3-175b --cluster dgx-a100:96 --precision bf16 --trace spot.csv --json
     """
     from raymega.cli.plan import precision_of
-    from raymega.cli.reading import config_of
     from raymega.cli.simulate import Asked, simulation_report
+    from raymega.driver.reading import config_of
 
     read = config_of(config, overrides=tuple(sets))
     asked = Asked(
@@ -169,8 +169,8 @@ def status(run: Run, as_json: Json = False) -> None:
 
     Example: raymega status quick-otter
     """
-    from raymega.cli.reading import run_directory
-    from raymega.cli.run_status import status_of
+    from raymega.driver.reading import run_directory
+    from raymega.driver.run_status import status_of
 
     found = status_of(run_directory(run))
     typer.echo(json.dumps(found.to_json()) if as_json else str(found))
@@ -196,7 +196,7 @@ def sample(
 
     Example: raymega sample quick-otter "To be, or not to be" --tokens 60
     """
-    from raymega.cli.reading import checkpoint_of, run_directory
+    from raymega.driver.reading import checkpoint_of, run_directory
     from raymega.worker.sample import Draws, sample_text
 
     found = run_directory(run)
@@ -270,7 +270,7 @@ def ckpt_ls(run: Run, as_json: Json = False) -> None:
     """
     from raymega.checkpoint.verify import list_checkpoints
     from raymega.cli.ckpt_table import data, table
-    from raymega.cli.reading import checkpoints_uri
+    from raymega.driver.reading import checkpoints_uri
 
     rows = list_checkpoints(checkpoints_uri(run))
     typer.echo(json.dumps(data(rows)) if as_json else table(rows))
@@ -284,7 +284,7 @@ def ckpt_verify(run: Run, as_json: Json = False) -> None:
     """
     from raymega.checkpoint.verify import verify
     from raymega.cli.ckpt_table import data, table
-    from raymega.cli.reading import checkpoints_uri
+    from raymega.driver.reading import checkpoints_uri
 
     report = verify(checkpoints_uri(run))
     typer.echo(json.dumps(data(report.rows)) if as_json else table(report.rows))

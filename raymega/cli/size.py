@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from raymega.cli.plan import with_vocabulary
-from raymega.cli.reading import config_of
 from raymega.config.load import load
 from raymega.config.schema import Config
+from raymega.driver.reading import config_of
 from raymega.errors import ConfigError
 from raymega.plan.sizing import (
     TOKENS_PER_PARAMETER,

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.cli.run_status import draining_of, resume_step_of, standbys_of, status_of
 from raymega.control.outlook import Drain, Outlook
 from raymega.control.states import Seat, first_state, with_story
 from raymega.driver.progress import Progress
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_status import draining_of, resume_step_of, standbys_of, status_of
 from tests.driver.test_accounting import trained
 
 

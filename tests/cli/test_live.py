@@ -59,7 +59,7 @@ def controller(run, monkeypatch) -> FakeController:
     """The controller of `demo`, which lives."""
     made = FakeController()
     lock = RunLock.acquire(run / "LOCK", controller="raymega:demo")
-    monkeypatch.setattr("raymega.cli.live.ray_of", lambda lock: nullcontext())
+    monkeypatch.setattr("raymega.driver.finding.ray_of", lambda lock: nullcontext())
     monkeypatch.setattr(LiveRun, "find", lambda name: LiveRun(name=name, actor=made))
     monkeypatch.setattr("ray.get", lambda answer, timeout=None: answer)
     monkeypatch.setattr("ray.nodes", lambda: NODES)
@@ -139,7 +139,7 @@ def test_a_run_known_by_its_cluster_only_is_asked_for_by_name(raymega, monkeypat
         raise ConfigError(f"run {name} is not alive on this cluster. Did you mean demo?")
 
     monkeypatch.setenv("RAY_ADDRESS", "host:6379")
-    monkeypatch.setattr("raymega.cli.live.ray_of", lambda lock: nullcontext())
+    monkeypatch.setattr("raymega.driver.finding.ray_of", lambda lock: nullcontext())
     monkeypatch.setattr(LiveRun, "find", nobody)
     ended = raymega("stop", "dmo")
     assert ended.code == 2

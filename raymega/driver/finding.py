@@ -1,0 +1,66 @@
+"""Finds a live run by the word that a person has for it: a name below ./runs, a directory, or a name on RAY_ADDRESS.
+
+word --> directory --> is it over? --> the Ray in which it lives --> its controller
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from shlex import quote
+from typing import Any
+
+from raymega.driver.json_lines import read_lines
+from raymega.driver.live_run import LiveRun
+from raymega.driver.lock import read_owner
+from raymega.driver.ray_session import ray_of
+from raymega.driver.reading import run_directory
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError, StateError
+
+
+@contextmanager
+def live_run(word: str) -> Iterator[LiveRun]:
+    """The run that `word` names, for the time of the block.
+
+    Raises: StateError for a name that is no run's; ConfigError for one that is over; ClusterError if it cannot be
+        reached.
+    """
+    directory = directory_named(word)
+    name = name_of(word, directory)
+    if directory is not None:
+        refuse_if_over(name, directory)
+    with ray_of(None if directory is None else directory.lock):
+        yield LiveRun.find(name)
+
+
+def end_of(run: RunDirectory) -> dict[str, Any] | None:  # Any: JSON
+    """How a run ended, if the last it wrote is that."""
+    newest = deque(read_lines(run.events), maxlen=1)
+    return newest[0] if newest and newest[0]["event"] == "RunEnded" else None
+
+
+def directory_named(word: str) -> RunDirectory | None:
+    """The run's directory; None for a run that only its cluster knows by name."""
+    try:
+        return run_directory(word)
+    except StateError:
+        if "RAY_ADDRESS" not in os.environ:
+            raise
+        return None
+
+
+def name_of(word: str, directory: RunDirectory | None) -> str:
+    """The run's own name."""
+    return word if directory is None else directory.read_config().run.name or directory.path.name
+
+
+def refuse_if_over(name: str, directory: RunDirectory) -> None:
+    """Refuse a run that nobody leads any more. Raises: ConfigError with how it ended, and how it goes on."""
+    owner = read_owner(directory.lock)
+    if owner is None or owner.is_gone(time.time()):
+        over = end_of(directory)
+        why = f"it is over: {over['reason']}" if over is not None else "its controller is gone"
+        again = f"To go on: raymega train {quote(str(directory.config))}"
+        raise ConfigError(f"run {name} does not train: {why}. {again}")
