@@ -84,7 +84,7 @@ def lose(
 ) -> Decision:  # fmt: skip
     """Take `lost`, workers with the cause, out of the run."""
     gone, told = {worker for worker, _ in lost}, "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
-    state = with_story(state, replace(state.story, outlook=state.story.outlook.without(gone)))
+    state = with_story(state, replace(state.story, outlook=state.story.outlook.without(gone, now)))
     if not gone & set(members_of(state)):
         fence = StopWorkers(workers=tuple(sorted(gone)))
         return Decision(state=_without(state, gone), commands=(fence,), reason=f"{told}; it had no part in the plan")

@@ -16,6 +16,7 @@ from raymega.mesh import Mesh
 from raymega.plan.plan import WorkerId
 
 MEAN_S = 600.0  # a guess before anything has happened: one change in ten minutes
+ONE_CHANGE_S = 5.0  # a guess: what comes and goes within so long, as the workers of a node, is one change
 MOST_DOUBLINGS = 6
 
 
@@ -56,7 +57,8 @@ class Outlook:
         flaps: times that one of those has gone again.
         unborn: (worker, when it was started) of processes that are not up yet.
         since: when the run began; None: it has not.
-        changes: nodes and workers that came or went since.
+        changes: times that nodes or workers came or went since.
+        changed_t: when they last did.
         hold_until: after a transition that was rolled back, none is begun before.
         rollbacks: since the last transition that was certified.
     """
@@ -69,6 +71,7 @@ class Outlook:
     prices: Prices = field(default_factory=Prices)
     since: float | None = None
     changes: int = 0
+    changed_t: float = float("-inf")
     hold_until: float = 0.0
     rollbacks: int = 0
 
@@ -97,13 +100,13 @@ class Outlook:
             return replace(self, since=now if self.since is None else self.since)
         gone, fresh = before - here, sorted(here - before)
         came = tuple(row for row in self.came if row[0] in here)
-        return replace(
+        known_too = replace(
             self,
             came=(*came, *((node, now) for node in fresh)),
             flaps=self.flaps + len(gone & set(dict(self.came))),
-            changes=self.changes + len(gone) + len(fresh),
             draining=tuple(drain for drain in self.draining if drain.node in here),
         )
+        return known_too._changed(now) if gone or fresh else known_too
 
     def with_drain(self, drain: Drain) -> "Outlook":
         """A node is to go; of two notices for it the earlier time counts."""
@@ -123,7 +126,10 @@ class Outlook:
                 prices = prices.started(now - known[worker])
         return replace(self, prices=prices, unborn=tuple(row for row in self.unborn if row[0] not in names))
 
-    def without(self, workers: Iterable[WorkerId]) -> "Outlook":
+    def without(self, workers: Iterable[WorkerId], now: float) -> "Outlook":
         """These workers are gone."""
-        names = set(workers)
-        return replace(self.with_born(names), changes=self.changes + len(names))
+        return self.with_born(workers)._changed(now)
+
+    def _changed(self, now: float) -> "Outlook":
+        again = now - self.changed_t <= ONE_CHANGE_S
+        return self if again else replace(self, changes=self.changes + 1, changed_t=now)

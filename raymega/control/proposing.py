@@ -12,6 +12,7 @@ that trains, so every box has its holder: copies and storage are not needed.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 
 from raymega.control.changing import Change
 from raymega.control.decision import Brain, Moves
@@ -93,7 +94,10 @@ def propose(brain: Brain, training: Training, moves: Moves, now: float) -> Propo
         return Proposal(change=None, choice=None, reason="; ".join(f"{row.rung}: {row.reason}" for row in barred))
     step_s = prices.step_s(training.plan)
     mean_s = story.outlook.mean_s(now)
-    horizon_steps = horizon(step_s=step_s, mean_time_between_changes_s=mean_s, steps_left=steps_left)
+    lasting = horizon(step_s=step_s, mean_time_between_changes_s=mean_s, steps_left=steps_left)
+    # What changes before a plan is ready has cost nothing; from then on it is as long to the next change as ever.
+    before = max(ceil(offer.ready_s / (offer.meanwhile_step_s or step_s)) for offer in offers)
+    horizon_steps = min(steps_left, before + lasting)
     choice = choose([*offers, *barred], horizon_steps=horizon_steps)
     new = dict(plans)[choice.offer.rung]
     assert isinstance(new, Plan), "what is offered is a plan"

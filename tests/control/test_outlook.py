@@ -29,8 +29,13 @@ def test_a_drain_is_forgotten_when_its_node_has_gone_and_the_earlier_of_two_coun
 
 
 def test_the_more_changes_the_shorter_the_time_to_the_next():
-    restless = FIRST.without(("w1", "w2", "w3"))
+    restless = FIRST.without(("w1",), 100.0).without(("w2",), 200.0).without(("w3",), 300.0)
     assert (FIRST.mean_s(100.0), restless.mean_s(100.0), restless.mean_s(1300.0)) == (600.0, 150.0, 450.0)
+
+
+def test_a_node_that_goes_with_its_workers_is_one_change():
+    gone = FIRST.without(("w1",), 100.0).without(("w2",), 100.1).with_nodes(("n0", "n1"), ("n0",), 101.0)
+    assert gone.changes == FIRST.changes + 1
 
 
 def test_what_a_start_takes_is_measured_where_it_is_heard_of_at_once():
