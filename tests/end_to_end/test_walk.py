@@ -1,0 +1,39 @@
+"""Nodes go and come, and people ask for other sizes: a run loses no step over it, and none of its losses changes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raymega.driver.json_lines import read_lines
+from tests.house.rooms import ROOT
+
+CHANGES = ("left", "grown", "smaller", "other", "drained")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_walk_through_clusters_and_sizes_equals_the_run_that_never_moved(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.walk", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=580,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    print({change: told[change] for change in CHANGES})
+    assert all(told[change]["certified"] for change in CHANGES), told
+    assert [told[change]["after"] for change in ("smaller", "other")] == ["dp=1 tp=1 pp=2", "dp=2 tp=2 pp=1"]
+    assert told["left"]["t"] - told["notice_t"] < 20.0, "the node is left long before its deadline"
+    assert told["drained"]["t"] - told["drain_t"] < 10.0
+    assert (told["untold"], told["resize"][0]) == ("", 0), told
+    assert "64 devices are more than the 4 that are there" in told["refused"]
+    assert "a pause of " in told["said"]
+    assert told["ended"][0] == 0
+    calm, walked = (list(read_lines(tmp_path / name / "metrics.jsonl")) for name in ("calm", "walk"))
+    assert [line["step"] for line in walked] == [line["step"] for line in calm]
+    for kind in ("loss", "grad_norm"):
+        assert [line[kind] for line in walked] == pytest.approx([line[kind] for line in calm], rel=1e-5)
+    assert list(read_lines(tmp_path / "walk" / "events.jsonl"))[-1]["steps_lost"] == 0
