@@ -85,6 +85,11 @@ def open_frame(
             expected=expected,
             got=got,
         )
+    return payload_of(buffer, shape=shape, dtype=dtype)
+
+
+def payload_of(buffer: torch.Tensor, *, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor in a buffer, where it lies."""
     return buffer[HEADER_BYTES:].view(dtype).view(shape)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from raymega.comm.boundary_log import BoundaryLog
-from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, write_header
+from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, payload_of, write_header
 from raymega.comm.group import Group, Work
 from raymega.errors import GroupBroken, RaymegaBug
 
@@ -56,6 +56,10 @@ class Outbox:
         self._in_flight.append((message, work))
         while self._log.is_off and len(self._in_flight) > SENDS_AHEAD:
             self._finish_oldest()
+
+    def kept(self, message: Message, *, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """What the log holds of a message that this worker takes in itself; valid until the log is released."""
+        return payload_of(self._log.find(message)[0], shape=shape, dtype=dtype)
 
     def finish(self) -> None:
         """Wait until all sends are received. Raises: GroupBroken if one of them never will be."""

@@ -2,7 +2,10 @@
 
     2F5   x = ids of the batch, or inbox.take(1F5)     y = stage(x)        outbox.send(y), or the loss
     2B5   dy = inbox.take(3B5), or 1 / trained tokens  y.backward(dy)      outbox.send(dx)
+    2I5   the same, without what it adds to gradients                      outbox.send(dx)
+    2W5   that
 
+What a worker hands on to itself, where virtual stages fold, it finds in its own log, as a repair would.
 Receives are posted ahead of their use and sends block nothing, so wires and arithmetic overlap. A pass is kept from
 its forward to its backward and no longer. An action is written in the ledger after its last effect.
 """
@@ -19,12 +22,12 @@ from raymega.comm.frames import Direction, Message
 from raymega.comm.p2p import Expected, Inbox, Outbox
 from raymega.errors import RaymegaBug
 from raymega.layout.data_order import NO_ROW
-from raymega.model.backward import run_backward
+from raymega.model.backward import Later, run_backward
 from raymega.model.stage import PassContext, StageModel
 from raymega.pipeline.actions import Action, Kind, Program, sink, source
 from raymega.plan.repairs import RepairOrder
 from raymega.worker.interface import MicrobatchRows, StepBatch
-from raymega.worker.step_work import Pass, StepWork
+from raymega.worker.step_work import Owed, Pass, StepWork
 from raymega.worker.world import World
 
 
@@ -66,10 +69,13 @@ class Executor:
         for action in program:
             if training:
                 self._begins(action)
-            if action.kind is Kind.F:
-                run.forward(action)
-            else:
-                run.backward(action)
+            match action.kind:
+                case Kind.F:
+                    run.forward(action)
+                case Kind.W:
+                    run.add_owed(action)
+                case _:
+                    run.backward(action)
             self._resend(run, after=action)
         with run.waiting():
             self._outbox.finish()
@@ -83,35 +89,38 @@ class Executor:
 
     def _expected(self, program: Program, run: "_Run") -> Iterator[Expected]:
         """The messages that `program` takes, in order."""
-        rows = self.world.plan.microbatch_size
         for action in program:
-            producer = self._remote(source(action, num_stages=self._num_stages))
-            if producer is not None:
+            producer = source(action, num_stages=self._num_stages)
+            if producer is not None and self._is_remote(producer, run):
                 group = self.world.pairs[run.sender(producer) or self._holder(producer)]
-                shape = self.chunks[action.stage].boundary_shape(rows, self.seq_len)
                 yield Expected(
-                    message=run.message(producer), group=group, src=1 - group.rank, shape=shape,
+                    message=run.message(producer), group=group, src=1 - group.rank, shape=self._shape(action),
                     dtype=self.chunks[action.stage].dtype,
                 )  # fmt: skip
 
     def keep(self, x: Tensor | None, action: Action, run: "_Run") -> None:
-        """Log what `action` made, if another worker takes it in; the last stage turns round by itself."""
-        if x is not None and self._remote(sink(action, num_stages=self._num_stages)) is not None:
+        """Log what `action` made, if another virtual stage takes it in; the last one turns round by itself."""
+        consumer = sink(action, num_stages=self._num_stages)
+        if x is not None and consumer is not None and consumer.stage != action.stage:
             self._outbox.keep(x, run.message(action))
 
     def send(self, action: Action, run: "_Run") -> None:
         """Send what is logged of `action` to the stage that takes it in."""
-        consumer = self._remote(sink(action, num_stages=self._num_stages))
-        if consumer is not None and (run.order is None or action in run.order.taken):
+        consumer = sink(action, num_stages=self._num_stages)
+        if consumer is None or not self._is_remote(consumer, run):
+            return
+        if run.order is None or action in run.order.taken:
             group = self.world.pairs[self._holder(consumer)]
             self._outbox.send_again(run.message(action), group=group, dst=1 - group.rank)
 
     def take(self, action: Action, run: "_Run") -> tuple[Tensor | None, Message | None]:
         """What a neighbour made for `action`; None where the action has no input from outside."""
-        producer = self._remote(source(action, num_stages=self._num_stages))
-        if producer is None:
+        producer = source(action, num_stages=self._num_stages)
+        if producer is None or producer.stage == action.stage:
             return None, None
         message = run.message(producer)
+        if not self._is_remote(producer, run):
+            return self._outbox.kept(message, shape=self._shape(action), dtype=self.chunks[action.stage].dtype), None
         with run.waiting():
             return self._inbox.take(message), message
 
@@ -123,9 +132,13 @@ class Executor:
         if message is not None:
             self._inbox.recycle(message)
 
-    def _remote(self, other: Action | None) -> Action | None:
-        """`other`, if it is another worker's."""
-        return other if other is not None and other.stage not in self.chunks else None
+    def _is_remote(self, other: Action, run: "_Run") -> bool:
+        """Whether `other` is another worker's, or comes out of another's log."""
+        return other.stage not in self.chunks or run.sender(other) is not None
+
+    def _shape(self, action: Action) -> tuple[int, ...]:
+        """Of what `action` takes in."""
+        return self.chunks[action.stage].boundary_shape(self.world.plan.microbatch_size, self.seq_len)
 
     def _holder(self, action: Action) -> str:
         return self.world.neighbour(microbatch=action.microbatch, stage=self.world.plan.stage_of(action.stage))
@@ -190,15 +203,39 @@ class _Run:
         if dy is not None:
             self._executor.meet()
         with self._span(action):
-            self._work.adding = True  # until it has ended, the accumulators are nobody's
-            run_backward(kept.y, grad=self._weight if dy is None else dy)
+            self._work.adding = True  # until it has ended, the accumulators are nobody's, nor is the pass
+            dx, later = self._through(kept, action, dy=self._weight if dy is None else dy)
             self._work.adding = False
         del self._work.passes[at]
-        self._executor.keep(kept.x.grad, action, self)
-        self._executor.recycle(received)
-        self._executor.recycle(kept.received)
+        self._executor.keep(dx, action, self)
+        if later is None:
+            self._recycle(received, kept.received)
+        else:
+            self._work.owed[at] = Owed(later=later, received=(received, kept.received))
         self._work.ledger.record(action)  # it is done, and logged: a send that breaks does not undo it
         self._executor.send(action, self)
+
+    def _through(self, kept: Pass, action: Action, *, dy: Tensor) -> tuple[Tensor | None, Later | None]:
+        """The gradient of the pass's input, and what is put off."""
+        if action.kind is Kind.I:
+            return self._executor.chunks[action.stage].backward_to_input(kept.y, x=kept.x, grad=dy)
+        run_backward(kept.y, grad=dy)
+        return kept.x.grad, None
+
+    def add_owed(self, action: Action) -> None:
+        at = action.stage, action.microbatch
+        owed = self._work.owed[at]
+        with self._span(action):
+            self._work.adding = True
+            owed.later.run()
+            self._work.adding = False
+        del self._work.owed[at]
+        self._recycle(*owed.received)
+        self._work.ledger.record(action)
+
+    def _recycle(self, *messages: Message | None) -> None:
+        for message in messages:
+            self._executor.recycle(message)
 
     def _rows(self, microbatch: int) -> MicrobatchRows:
         """The micro-batch's rows, held against the order of samples (law 2): a shifted batch never trains."""

@@ -248,7 +248,7 @@ class Generation:
 
     def _batch(self, split: Split, *, after_step: int, index: int, program: Program) -> StepBatch | None:
         """The batch as this worker needs it for `program`: stages between the ends need none."""
-        if not (self._world.is_first or self._world.is_last):
+        if not self._world.has_ends:
             return _without_rows(split, after_step=after_step, index=index)
         return self._desk.batches.take(
             (split, after_step, index),

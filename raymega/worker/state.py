@@ -46,10 +46,7 @@ class Seat:
     @classmethod
     def of(cls, plan: Plan, worker: WorkerId) -> "Seat":
         coord, end = plan.coord_of(worker), len(plan.layers) - 1
-        chunks = {
-            v: ChunkSeat(layers=plan.layers[v], first=v == 0, last=v == end)
-            for v in plan.chunks_of(coord.stage)
-        }
+        chunks = {v: ChunkSeat(layers=plan.layers[v], first=v == 0, last=v == end) for v in plan.chunks_of(coord.stage)}
         return cls(chunks=chunks, tp=plan.mesh.tp, shard=coord.shard)
 
     def holds_as(self, other: "Seat") -> bool:

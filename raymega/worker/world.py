@@ -44,6 +44,11 @@ class World:
         return self.coord.stage == self.plan.mesh.pp - 1
 
     @property
+    def has_ends(self) -> bool:
+        """Whether my stage needs rows: ids for the first virtual stage, or targets for the last."""
+        return self.coord.stage in (0, self.plan.last_stage)
+
+    @property
     def is_leader(self) -> bool:
         """Whether, of the replicas of my stage, mine is the one whose boxes count."""
         return self.coord.replica == self.plan.leader(self.coord.stage)

@@ -145,12 +145,14 @@ class KillWorld:
         }
 
     def _missing(self, held: frozenset[Action]) -> frozenset[Action]:
-        """Every backward that no living team ran, and all that it needs and nobody holds."""
+        """Every backward that no living team ran, and all that it needs and nobody holds; a part whose other is run."""
         stages = len(self.plan.layers)
+        begun = {Action(a.stage, Kind.W, a.microbatch) for a in held if a.kind is Kind.I}
+        held = held | {Action(a.stage, Kind.B, a.microbatch) for a in held if a.kind is Kind.I}
         ahead = list(
             work_of_step(num_stages=stages, num_microbatches=self.plan.num_microbatches, kinds=(Kind.B,)) - held
         )
-        found: set[Action] = set()
+        found = begun - held
         while ahead:
             action = ahead.pop()
             found.add(action)
@@ -207,20 +209,20 @@ class KillWorld:
 @contextmanager
 def kill_world(
     layout: tuple[int, int, int], *, change: Callable[[Plan], Plan] = replace, num_layers: int | None = None,
-    wires: MakeFabric | None = None,
+    wires: MakeFabric | None = None, schedule: str = "1f1b", chunks: int = 1,
 ) -> Iterator[KillWorld]:  # fmt: skip
     """A world of (dp, tp, pp), two micro-batches for each replica."""
     dp, tp, pp = layout
     config = tiny_config(
-        model={**SMALL, "num_layers": num_layers or max(2, pp)}, steps=STEPS, lr=0.02, batch_size=2 * dp,
+        model={**SMALL, "num_layers": num_layers or max(2, pp * chunks)}, steps=STEPS, lr=0.02, batch_size=2 * dp,
         micro_batch_size=1,
     )  # fmt: skip
-    plan = change(tiny_plan(config, dp=dp, tp=tp, pp=pp))
+    plan = change(tiny_plan(config, dp=dp, tp=tp, pp=pp, schedule=schedule, chunks=chunks))
     with ExitStack() as stack:
         run = stack.enter_context(thread_run(config, num_workers=plan.mesh.size, wires=wires))
         world = KillWorld(run=run, plan=plan, generation=1000 * (100 * dp + 10 * tp + pp))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name in ("forward", "backward"):
+        for name in ("forward", "backward", "add_owed"):
             patch.setattr(execute._Run, name, _watched(world, getattr(execute._Run, name)))
         patch.setattr(generation.Generation, "_enter_phase", _told(world, generation.Generation._enter_phase))
         run.hub.on_op = world.on_op

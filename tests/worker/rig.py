@@ -67,15 +67,15 @@ def tiny_config(
     )  # fmt: skip
 
 
-def tiny_plan(config: Config, *, dp: int, tp: int, pp: int, **fields: object) -> Plan:
-    """The plan of (dp, tp, pp) with straight routes."""
+def tiny_plan(config: Config, *, dp: int, tp: int, pp: int, chunks: int = 1, **fields: object) -> Plan:
+    """The plan of (dp, tp, pp) with straight routes; `chunks` a stage."""
     mesh = Mesh(dp=dp, pp=pp, tp=tp)
     training = config.training
     num_microbatches = training.batch_size // training.micro_batch_size
     return Plan(
         mesh=mesh,
         workers=tuple(f"w{rank}" for rank in range(mesh.size)),
-        layers=balanced_layers(config.model.num_layers, num_stages=pp),
+        layers=balanced_layers(config.model.num_layers, num_stages=pp * chunks),
         routes=straight_routes(num_microbatches=num_microbatches, mesh=mesh),
         microbatch_size=training.micro_batch_size,
         **fields,
@@ -302,12 +302,12 @@ class Result:
 def run_layout(
     layout: tuple[int, int, int], *, steps: int = 10, masked: bool = False, unbuffered: bool = False,
     model: tuple[tuple[str, object], ...] = (), change: Callable[[Plan], dict[str, object]] = lambda _: {},
-    schedule: str = "1f1b", sequence_parallel: bool = False, **training: object,
+    schedule: str = "1f1b", chunks: int = 1, sequence_parallel: bool = False, **training: object,
 ) -> Result:  # fmt: skip
     """Train the tiny shape on a layout (dp, tp, pp)."""
     dp, tp, pp = layout
     config = tiny_config(model=dict(model), parallelism={"sequence_parallel": sequence_parallel}, **training)
-    plan = tiny_plan(config, dp=dp, tp=tp, pp=pp, schedule=schedule, sequence_parallel=sequence_parallel)
+    plan = tiny_plan(config, dp=dp, tp=tp, pp=pp, chunks=chunks, schedule=schedule, sequence_parallel=sequence_parallel)
     plan = replace(plan, **change(plan))
     with thread_run(config, num_workers=plan.mesh.size, unbuffered=unbuffered) as run:
         run.assign(plan)
