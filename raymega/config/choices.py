@@ -6,6 +6,28 @@ from math import isqrt
 from raymega.config.dims import default_ffn_size
 from raymega.config.schema import Auto, Config
 
+CHUNKS_OF: dict[str, tuple[int | None, ...]] = {
+    "gpipe": (1, None), "1f1b": (1,), "interleaved": (2, None), "zb-h1": (1,), "zb-h2": (1,), "zb-v": (2,),
+}  # fmt: skip
+"""Chunks a stage by the name of a schedule, its own number first; None: any other too."""
+
+
+def is_table(schedule: str) -> bool:
+    """Whether a schedule is the name of a file with a table of actions."""
+    return schedule.endswith(".csv")
+
+
+def chunks(config: Config) -> int:
+    """Chunks a stage in force; one where a table will say."""
+    axes = config.parallelism
+    return axes.chunks or CHUNKS_OF.get(axes.schedule, (1,))[0] or 1
+
+
+def virtual_stages(config: Config) -> int | Auto:
+    """Chunks of all stages; `auto` where the planner chooses, or a table says, how many there are."""
+    pp = config.parallelism.pipeline_model_parallel_size
+    return "auto" if pp == "auto" or is_table(config.parallelism.schedule) else pp * chunks(config)
+
 
 def number(axis: int | Auto) -> int:
     """The size of an axis of the mesh; one, the least it can be, where the planner chooses."""

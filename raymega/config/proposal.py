@@ -6,7 +6,7 @@ Each fix looks at the config as the fixes before it left it.
 
 from typing import Any
 
-from raymega.config import choices
+from raymega.config import choices, rules_schedule
 from raymega.config.choices import nearest_to, number
 from raymega.config.rules import NAME, faults_of, plain_name
 from raymega.config.rules_chaos import that_can_happen
@@ -110,10 +110,24 @@ def _pp(config: Config) -> Changes:
 
 def _stages(config: Config) -> Changes:
     given, layers = config.parallelism.layers_per_stage, config.model.num_layers
-    pp = config.parallelism.pipeline_model_parallel_size
+    pp = choices.virtual_stages(config)
     if given is None or (sum(given) == layers and pp in ("auto", len(given))):
         return {}
     return {"parallelism.layers_per_stage": choices.balanced(layers, min(layers, len(given)) if pp == "auto" else pp)}
+
+
+def _schedule(config: Config) -> Changes:
+    axes, layers, pp = config.parallelism, config.model.num_layers, config.parallelism.pipeline_model_parallel_size
+    broken = [
+        rule(config) for rule in (rules_schedule.the_schedule_is_known, rules_schedule.the_schedule_runs_the_chunks)
+    ]
+    changed = {"parallelism.chunks": None} if axes.chunks and any(broken) else {}
+    if not choices.is_table(axes.schedule) and axes.schedule not in choices.CHUNKS_OF:
+        return changed | {"parallelism.schedule": "1f1b"}
+    count = choices.chunks(with_values(config, changed))
+    if count > 1 and (pp == 1 or count * number(pp) > layers):
+        return {"parallelism.schedule": "1f1b", "parallelism.chunks": None}
+    return changed
 
 
 def _dp(config: Config) -> Changes:
@@ -166,6 +180,6 @@ def _chaos(config: Config) -> Changes:
 
 
 FIXES = (
-    _name, _blend, _kind, _heads, _kv_heads, _tp, _sequence, _pp, _stages, _dp, _batch, _devices, _rates, _leases,
-    _chaos,
+    _name, _blend, _kind, _heads, _kv_heads, _tp, _sequence, _pp, _schedule, _stages, _dp, _batch, _devices, _rates,
+    _leases, _chaos,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
     model      heads divide hidden_size, kv heads divide heads, rotary needs even heads, kinds keep apart
     mesh       tp divides heads, kv heads, ffn and sequence; pp <= layers; layers_per_stage adds up; enough devices
+    schedule   is known, runs the chunks, and every chunk has a layer
     batch      micro-batches divide the batch, at least one for each replica
     the rest   min_lr <= lr; warm-up <= decay; lease < orphan lease; the run's name; chaos that can happen
 
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.config import choices, rules_chaos, rules_mesh, rules_model
+from raymega.config import choices, rules_chaos, rules_mesh, rules_model, rules_schedule
 from raymega.config.choices import near, number
 from raymega.config.fault import Fault, at_most, counted, one_of
 from raymega.config.rules_mesh import DP, PP, TP
@@ -126,6 +127,7 @@ HEADS = ("model.num_attention_heads", "model.hidden_size", "model.head_size", "m
 KV = ("model.num_key_value_heads", "model.num_attention_heads", "model.custom")
 FFN = ("model.ffn_size", "model.hidden_size", "model.kind", "model.custom")
 BATCH = ("training.batch_size", "training.micro_batch_size", DP)
+CHUNKS = (rules_schedule.KEY, rules_schedule.CHUNKS)
 RATES = ("training.lr", "training.min_lr", "training.lr_schedule")
 
 RULES = (
@@ -140,7 +142,14 @@ RULES = (
     Rule(broken=rules_mesh.tp_divides_the_ffn, reads=(TP, *FFN)),
     Rule(broken=rules_mesh.sequence_parallel_needs_a_team, reads=(TP, "parallelism.sequence_parallel", "data.seq_len")),
     Rule(broken=rules_mesh.every_stage_has_a_layer, reads=(PP, "model.num_layers")),
-    Rule(broken=rules_mesh.layers_per_stage_add_up, reads=(PP, "model.num_layers", "parallelism.layers_per_stage")),
+    Rule(
+        broken=rules_mesh.layers_per_stage_add_up,
+        reads=(PP, "model.num_layers", "parallelism.layers_per_stage", *CHUNKS),
+    ),
+    Rule(broken=rules_schedule.the_schedule_is_known, reads=CHUNKS[:1]),
+    Rule(broken=rules_schedule.the_schedule_runs_the_chunks, reads=CHUNKS),
+    Rule(broken=rules_schedule.chunks_need_stages, reads=(PP, *CHUNKS)),
+    Rule(broken=rules_schedule.every_chunk_has_a_layer, reads=(PP, "model.num_layers", *CHUNKS)),
     Rule(broken=rules_mesh.the_mesh_fits_the_devices, reads=(DP, TP, PP, "run.devices")),
     Rule(
         broken=rules_mesh.the_least_devices_are_within_reach, reads=(DP, TP, PP, "run.devices", "elastic.min_devices")

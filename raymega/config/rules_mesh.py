@@ -71,7 +71,7 @@ def every_stage_has_a_layer(config: Config) -> Fault | None:
 def layers_per_stage_add_up(config: Config) -> Fault | None:
     """Layers given by stage are as many as the model has, for as many stages as the mesh has."""
     given, layers = config.parallelism.layers_per_stage, config.model.num_layers
-    pp = config.parallelism.pipeline_model_parallel_size
+    pp = choices.virtual_stages(config)
     if given is None or (sum(given) == layers and pp in ("auto", len(given))):
         return None
     stages = min(layers, len(given) if pp == "auto" else pp)

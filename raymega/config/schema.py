@@ -116,9 +116,13 @@ class ParallelismConfig(Section):
     pipeline_model_parallel_size: Count | Auto = 1
     """Stages (pp)."""
     layers_per_stage: tuple[Count, ...] | None = None
-    """Blocks of each stage; default: balanced, uneven where layers do not divide."""
-    schedule: Literal["gpipe", "1f1b"] = "1f1b"
-    """gpipe: all forward, then all backward; 1f1b: at most pp - stage activations alive."""
+    """Blocks of each stage (chunk by chunk); default: balanced, uneven where layers do not divide."""
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"] | str = "1f1b"
+    """1f1b: least memory; interleaved, zb-v: several chunks a stage; zb: backwards in two parts; or FILE.csv."""
+    chunks: Count | None = None
+    """Virtual stages on a stage; default: 2 where the schedule runs several, else 1."""
+    schedule_table: tuple[str, ...] | None = None
+    """Rows of actions, one a stage; read from FILE.csv as the run begins."""
     sequence_parallel: bool = False
     """Cut activations between tensor-parallel regions along the sequence; needs seq_len divisible by tp."""
 

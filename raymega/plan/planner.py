@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from raymega.config.schema import Config
 from raymega.mesh import Mesh
+from raymega.plan.arranging import arranged
 from raymega.plan.auto import leaves_open, predicted
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.mesh_choice import own_meshes, smaller_meshes, wish
 from raymega.plan.placement import place, places_for_teams, too_few
 from raymega.plan.plan import Plan, WorkerId, straight_routes
-from raymega.plan.stages import Layers, balanced_layers, layers_of_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +103,16 @@ def _fastest(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[Worke
 
 
 def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> Plan:
+    found = arranged(config, mesh)
     return Plan(
         mesh=mesh,
         workers=_seated(mesh, workers=workers),
-        layers=_layers(config, num_stages=mesh.pp),
+        layers=found.layers,
         routes=straight_routes(num_microbatches=_num_microbatches(config), mesh=mesh),
         microbatch_size=config.training.micro_batch_size,
-        schedule=config.parallelism.schedule,
+        schedule=found.schedule,
         sequence_parallel=config.parallelism.sequence_parallel and mesh.tp > 1,
+        table=found.table,
     )
 
 
@@ -133,14 +135,6 @@ def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId
 
 def _num_microbatches(config: Config) -> int:
     return config.training.batch_size // config.training.micro_batch_size
-
-
-def _layers(config: Config, *, num_stages: int) -> Layers:
-    """As the config cuts them, where it cuts them into so many stages; else balanced."""
-    given = config.parallelism.layers_per_stage
-    if given is not None and len(given) == num_stages:
-        return layers_of_counts(given)
-    return balanced_layers(config.model.num_layers, num_stages=num_stages)
 
 
 def _why_not(mesh: Mesh, cluster: Cluster) -> str:

@@ -8,6 +8,7 @@ The same rules hold as for a config that is read: a mesh that does not divide is
 
 from collections.abc import Mapping
 
+from raymega.config.choices import chunks
 from raymega.config.rules import faults_of
 from raymega.config.schema import Config
 from raymega.errors import PlanError
@@ -34,7 +35,7 @@ def _asked(config: Config, axes: Mapping[str, int | str | None], *, devices: int
     if devices < least:
         raise PlanError(f"{wish} is below elastic.min_devices {least}. Ask for {least} devices or more.", asked=devices)
     stages = config.parallelism.layers_per_stage
-    if stages is not None and axes.get("pipeline_model_parallel_size") not in (None, len(stages)):
+    if stages is not None and axes.get("pipeline_model_parallel_size") not in (None, len(stages) // chunks(config)):
         axes = {**axes, "layers_per_stage": None}
     if axes.get("tensor_model_parallel_size") == 1:
         axes = {**axes, "sequence_parallel": False}

@@ -14,9 +14,9 @@ from typing import Any, get_args
 from raymega.config import choices
 from raymega.config.schema import Config, ParallelismConfig
 from raymega.mesh import Mesh
+from raymega.plan.arranging import arranged
 from raymega.plan.cluster import Cluster
 from raymega.plan.parallel_layout import ParallelLayout, Recompute, ShardOptimizer
-from raymega.plan.stages import balanced_layers, layers_of_counts
 
 MOST_CHUNKS = 4
 LARGEST_MICROBATCH = 32
@@ -86,17 +86,19 @@ def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space
 
 def asked_layout(config: Config) -> ParallelLayout | None:
     """The one layout that `config` asks for; None if it leaves an axis to the planner."""
-    axes, num_layers = config.parallelism, config.model.num_layers
+    axes = config.parallelism
     dp, pp, tp = (axes.data_parallel_size, axes.pipeline_model_parallel_size, axes.tensor_model_parallel_size)
     if dp == "auto" or pp == "auto" or tp == "auto":
         return None
-    counts = axes.layers_per_stage
+    mesh = Mesh(dp=dp, pp=pp, tp=tp)
+    found = arranged(config, mesh)
     return ParallelLayout(
-        mesh=Mesh(dp=dp, pp=pp, tp=tp),
-        layers=layers_of_counts(counts) if counts else balanced_layers(num_layers, num_stages=pp),
+        mesh=mesh,
+        layers=found.layers,
         microbatch_size=config.training.micro_batch_size,
-        schedule=axes.schedule,
+        schedule=found.schedule,
         sequence_parallel=axes.sequence_parallel and tp > 1,
+        table=found.table,
     )
 
 

@@ -65,7 +65,7 @@ def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) ->
         if max(map(len, stages)) < 2:
             return None
         min(stages, key=len).append(max(stages, key=len).pop())
-    if plan.num_chunks > 1 or plan.num_layers < len(stages):
+    if plan.num_chunks > 1 or plan.table or plan.num_layers < len(stages):
         return None
     return _laid_out(plan, stages, layers=_layers_by_teams(plan.num_layers, teams=[len(some) for some in stages]))
 
