@@ -85,7 +85,10 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
     cpus = devices_wanted(config) * config.run.cpus_per_worker + SPARE_CPUS
     if starts_ray():
         console.note(f"starting a local Ray with {cpus} CPUs")
-    with ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session:
+    with (
+        ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session,
+        signals(term_grace_s=_term_grace_s()) as wishes,
+    ):
         if session.owned:
             console.note(f"it is up after {session.start_s:.1f} s")
         device = refuse_if_too_small_for(ray.nodes(), config)
@@ -93,13 +96,12 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
         for text in set_later_aside(prepared):
             console.note(text)
         lock.release()
-        with signals(term_grace_s=_term_grace_s()) as wishes:
-            launch = launch_of(prepared, facts=facts_of(prepared), device=device)
-            run = RunHandle.begin(replace(launch, began_t=began_t))
-            try:
-                return follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
-            finally:
-                run.close()
+        launch = launch_of(prepared, facts=facts_of(prepared), device=device)
+        run = RunHandle.begin(replace(launch, began_t=began_t))
+        try:
+            return follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
+        finally:
+            run.close()
 
 
 class Shown:
