@@ -82,7 +82,7 @@ def _run(prepared: Prepared, *, lock: RunLock, began_t: float) -> int:
 def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float) -> Ended:
     """Have Ray, the run, and its end. `lock` goes to the controller once nothing can be refused any more."""
     config = prepared.config
-    cpus = devices_wanted(config) * config.run.cpus_per_worker + SPARE_CPUS
+    cpus = (devices_wanted(config) + config.elastic.standbys) * config.run.cpus_per_worker + SPARE_CPUS
     if starts_ray():
         console.note(f"starting a local Ray with {cpus} CPUs")
     with (
