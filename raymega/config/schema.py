@@ -209,7 +209,7 @@ class ElasticConfig(Section):
     """Warm workers beside the mesh, on free devices; one takes a lost worker's place at the next boundary."""
     steady_s: NonNegative = 10.0
     """A node that came while the run trains is used once it has been there so long; longer if it went before."""
-    copies_every: Annotated[int, Field(ge=0)] = 0
+    copies_every: Annotated[int, Field(ge=0, le=512)] = 0
     """Steps between copies of state into the memory of other nodes; 0: none."""
     tolerate_nodes: Annotated[int, Field(ge=0)] = 1
     """Nodes whose loss at once the copies outlive."""

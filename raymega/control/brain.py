@@ -9,7 +9,8 @@ from raymega.control.decision import Brain
 from raymega.control.outlook import Wish
 from raymega.control.policy import Rules
 from raymega.control.states import Seat
-from raymega.layout.certificate import Certified, Refused, StatePart, certify, held_by
+from raymega.layout.certificate import Certified, Refused, StatePart, certify, held_by, sent_by
+from raymega.layout.copies import Home, Keeping, keepers
 from raymega.layout.param_layout import param_specs
 from raymega.layout.param_spec import ParamSpec
 from raymega.layout.reshard import moves
@@ -27,8 +28,11 @@ def brain_of(config: Config, *, rules: Rules) -> Brain:
     def planned(seats: tuple[Seat, ...]) -> PlanChoice:
         return plan_for(config, workers={seat.worker: seat.node for seat in seats})
 
+    if config.model.custom is not None:
+        return Brain(rules=rules, plan_for=planned)
+    moves = ConfigMoves(config=config)
     return Brain(
-        rules=rules, plan_for=planned, moves=None if config.model.custom is not None else ConfigMoves(config=config)
+        rules=rules, plan_for=planned, moves=moves, copies_for=moves.copies_for if config.elastic.copies_every else None
     )
 
 
@@ -60,7 +64,7 @@ class ConfigMoves:
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         specs = self.specs
         found = moves(
-            old=held_by(transition.old, specs=specs, workers=transition.senders),
+            old=sent_by(transition, specs=specs),
             new=held_by(new, specs=specs, workers=new.living),
             alive=frozenset(transition.senders),
             node_of=transition.node_of,
@@ -70,6 +74,10 @@ class ConfigMoves:
             received[move.receiver] += move.box.num_elements
             sent[move.source] += move.box.num_elements
         return max((*received.values(), *sent.values()), default=0) * len(self.kinds) * ELEMENT_BYTES
+
+    def copies_for(self, plan: Plan, homes: Mapping[WorkerId, Home]) -> Keeping:
+        """Who keeps a copy of whose state by `plan`."""
+        return keepers(plan, specs=self.specs, homes=homes, tolerate=self.config.elastic.tolerate_nodes)
 
     def certify(
         self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]

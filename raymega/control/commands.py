@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from raymega.control.arbitration import Decided
 from raymega.control.states import Checkpoint, Seat
+from raymega.layout.copies import CopyRoute
 from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Place, Plan, WorkerId
@@ -53,6 +54,7 @@ class AssignPlan:
         repair: each worker's part of finishing the step that broke; without it, the step begins anew.
         links: teams that have messages for each other beside those of the routes.
         move: the state of `step` comes from the workers of another plan; nothing is loaded.
+        copies: who keeps a copy of whose state from then on.
     """
 
     generation: int
@@ -64,6 +66,7 @@ class AssignPlan:
     repair: Mapping[WorkerId, RepairOrder] = field(default_factory=dict)
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
+    copies: tuple[CopyRoute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from raymega.control.outlook import Wish
 from raymega.control.policy import Rules
 from raymega.control.states import Seat, State
 from raymega.layout.certificate import Certified, Refused, StatePart
+from raymega.layout.copies import Home, Keeping
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.transition import Transition
 
@@ -34,6 +35,9 @@ class Planned(Protocol):
     def reason(self) -> str: ...
 
 
+CopiesFor = Callable[[Plan, Mapping[WorkerId, Home]], Keeping]
+"""Who keeps a copy of whose state by this plan. Pure."""
+
 PlanFor = Callable[[tuple[Seat, ...]], Planned]
 """Lay the run over some or all of these seats; prefers earlier ones. Pure. Raises PlanError where none will do."""
 
@@ -55,8 +59,12 @@ class Moves(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brain:
-    """What decisions are made with, the same for the whole run. Without `moves` a live run keeps its plan."""
+    """What decisions are made with, the same for the whole run.
+
+    Without `moves` a live run keeps its plan; without `copies_for` nobody keeps another's state.
+    """
 
     rules: Rules
     plan_for: PlanFor
     moves: Moves | None = None
+    copies_for: CopiesFor | None = None

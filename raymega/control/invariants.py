@@ -6,6 +6,7 @@ nobody has leave beyond a boundary                        who has a part in a tr
 exit code 0 only if the steps asked for are committed and saved, or the user stopped and all is saved (law 10)
 """
 
+from raymega.control.ladder import Rung
 from raymega.control.policy import Rules
 from raymega.control.states import (
     Finished,
@@ -17,7 +18,7 @@ from raymega.control.states import (
     State,
     Stopping,
     Training,
-    plan_of,
+    members_of,
     seats_of,
 )
 from raymega.errors import RaymegaBug
@@ -31,13 +32,13 @@ def validate_state(state: State, rules: Rules) -> None:
 
 
 def _invariants(state: State, rules: Rules) -> dict[str, bool]:
-    story, seats, plan = state.story, seats_of(state), plan_of(state)
+    story, seats = state.story, seats_of(state)
     workers = [seat.worker for seat in seats]
     return {
         "a worker has one seat": len(set(workers)) == len(workers),
         "a device has one worker": len({(seat.node, seat.device) for seat in seats}) == len(seats),
         "a worker's id is never used again": all(int(worker[1:]) < story.next_worker for worker in workers),
-        "every worker of the plan has a seat": plan is None or set(plan.living) <= set(workers),
+        "everyone without whom it cannot go on has a seat": set(members_of(state)) <= set(workers),
         "checkpoint <= committed <= furthest": story.safe_step <= story.committed <= story.furthest,
         "a run that starts has steps left": story.committed <= max(rules.steps, story.safe_step),
         "no more recoveries than allowed": story.recoveries <= rules.max_restarts,
@@ -64,7 +65,8 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
                 "there are steps left": story.committed < rules.steps,
                 "everyone stands at the boundary": story.committed == state.move.step,
                 "all who have a part have a seat": set(state.move.members) <= {seat.worker for seat in state.seats},
-                "everyone who has a part is up": all(map(story.outlook.is_born, state.move.members)),
+                "everyone who has a part is up, or nothing can train before it is": _restores(state)
+                or all(map(story.outlook.is_born, state.move.members)),
                 "who has told has a part": {part.worker for part in state.move.parts} <= set(state.move.members),
             }
         case Starting() | Restoring():
@@ -76,6 +78,10 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
             return {"exit code 0 loses nothing": story.safe_step == story.committed}
         case _:
             return {}
+
+
+def _restores(state: Moving) -> bool:
+    return state.move.change.rung is Rung.PEER_COPY
 
 
 def _of_training(training: Training, rules: Rules) -> dict[str, bool]:

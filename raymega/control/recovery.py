@@ -8,6 +8,7 @@
          every stage has a living team         the step is finished from what is left of it (`control.repairing`);
                                                after a broken transition, all of it is done by the plan before
          nobody is lost and all states agree   the same workers begin the step anew from their own state
+         peers keep copies of what is lost     all go on from the newest step of which all is kept (`control.restoring`)
          else                                  the newest checkpoint, on the devices that remain
        A stop that was asked for follows the first two, and ends the run at the third.
     4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
@@ -31,12 +32,14 @@ from raymega.control.commands import (
     StopWorkers,
     WriteStep,
 )
+from raymega.control.copies_found import CopiesFound
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, end, give_up
 from raymega.control.outlook import Outlook, Wish
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.preparing import with_step_price
 from raymega.control.repairing import CannotMend, Mend, after, assignment_of, mend
+from raymega.control.restoring import find, is_restoring, reason_of, restore
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
     GENERATIONS,
@@ -63,12 +66,13 @@ Running = Starting | Restoring | Training | Stopping | Saving | Moving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Where to go on: after `step` committed steps, from `checkpoint` or, if `keep_state`, from what workers hold."""
+    """After `step` committed steps; from what workers hold if `keep_state`, else from `copied`, else `checkpoint`."""
 
     step: int
     checkpoint: Checkpoint | None
     keep_state: bool
     reason: str
+    copied: CopiesFound | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +151,12 @@ def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
     mended = mend(brain.rules, state)
-    resume = ladder(brain.rules, state, mended)
+    resume = ladder(brain.rules, state, mended, copied=find(brain, state))
     if resume.step == brain.rules.steps:
         reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
         return end(state, exit_code=0, reason=reason, resumable=False)
     cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or "the generation broke, nobody is lost"
-    if state.stop is not None and not resume.keep_state:
+    if state.stop is not None and not resume.keep_state and resume.copied is None:
         return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost}
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
@@ -164,8 +168,7 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
     )
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
-        told = f"rolled back: {cause}"
-        fence = (*fence, written(state.move, certified=False, bytes_moved=0, reason=told, now=now))
+        fence = (*fence, written(state.move, certified=False, bytes_moved=0, reason=f"rolled back: {cause}", now=now))
     back: tuple[Command, ...] = (Rewind(step=resume.step),) if resume.step < state.story.committed else ()
     if story.recoveries > brain.rules.max_restarts:
         tries = f"{brain.rules.max_restarts} recoveries brought no new step"
@@ -179,6 +182,9 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         if isinstance(again.state, Restoring) and state.stop is not None:
             again = replace(again, state=replace(again.state, stop=state.stop))
         return _after(fence, again)
+    restored = restore(brain, waiting, state, resume.copied, now, cause=f"{cause}; {resume.reason}")
+    if restored is not None:
+        return _after(fence + back, restored)
     if now < waiting.not_before:
         pause = f"after {waiting.not_before - now:.1f} s, since the last attempt brought no new step"
         return Decision(state=waiting, commands=fence + back, reason=f"{cause}; {resume.reason}, {pause}")
@@ -197,7 +203,7 @@ def _after_move(state: Settling, now: float) -> Outlook:
     return replace(outlook, rollbacks=outlook.rollbacks + 1, hold_until=hold_until, wish=wish)
 
 
-def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend) -> Resume:
+def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend, *, copied: CopiesFound | None = None) -> Resume:
     """The rung that loses least. After the last step nothing is left to go on with: it is done again, and saved."""
     story = state.story
     if isinstance(mended, Mend):
@@ -205,10 +211,12 @@ def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend) -> Resume:
     left = {said.worker: said.committed for said in state.left}
     agree = all(left.get(worker) == story.committed for worker in state.plan.living)
     fails_again = story.recoveries > 0 and not state.taken_over
-    if state.held and agree and not fails_again and story.committed < rules.steps:
+    if state.held and agree and not is_restoring(state) and not fails_again and story.committed < rules.steps:
         reason = f"every worker goes on from its own state of step {story.committed}"
         return Resume(step=story.committed, checkpoint=story.checkpoint, keep_state=True, reason=reason)
     below = from_checkpoint(story)
+    if copied is not None:
+        return replace(below, step=copied.version.step, reason=reason_of(copied, story), copied=copied)
     return replace(below, reason=f"{below.reason} ({mended.reason})") if state.held else below
 
 
@@ -281,8 +289,10 @@ def _rewound(story: Story, resume: Resume) -> Story:
     """The story as it stands after `resume.step` steps."""
     if resume.step == story.committed:
         return story
+    if resume.copied is not None:
+        return story.back_at(resume.step)
     tokens = resume.checkpoint.tokens_total if resume.checkpoint is not None else 0
-    return replace(story, committed=resume.step, tokens_total=tokens, skipped_in_row=0)
+    return replace(story, committed=resume.step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0)
 
 
 def _after(first: tuple[Command, ...], decision: Decision) -> Decision:

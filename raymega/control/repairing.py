@@ -15,6 +15,7 @@ from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.commands import AssignPlan
 from raymega.control.policy import Rules
+from raymega.control.restoring import is_restoring
 from raymega.control.states import Restoring, Seat, Settling, Story
 from raymega.errors import RaymegaBug
 from raymega.pipeline.missing import TeamReport
@@ -72,6 +73,8 @@ def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
         return CannotMend(reason="not everyone held the state")
     if story.committed >= rules.steps:
         return CannotMend(reason="no step is left to finish")
+    if is_restoring(state):
+        return CannotMend(reason="the state was being restored")
     if not state.lost and story.recoveries > 0 and not state.taken_over and state.move is None:
         return CannotMend(reason="it broke again and nobody is lost")
     if state.move is not None:

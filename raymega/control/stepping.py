@@ -26,6 +26,7 @@ from raymega.control.events import (
 from raymega.control.policy import RECENT_STEPS, Rules
 from raymega.control.preparing import proceed
 from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
+from raymega.control.story import RECENT_TOKENS
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan
@@ -97,6 +98,7 @@ def advance(story: Story, event: StepCommitted) -> Story:
         committed=event.step,
         furthest=max(story.furthest, event.step),
         tokens_total=story.tokens_total + event.tokens,
+        recent_tokens=(*story.recent_tokens, event.tokens)[-RECENT_TOKENS:],
         recoveries=0 if progress else story.recoveries,
         skipped_in_row=story.skipped_in_row + 1 if event.skipped else 0,
     )

@@ -4,7 +4,7 @@ Story      committed steps, the newest checkpoint, nodes, workers' numbers
   Outlook  wishes, drains, nodes that came lately, what a change costs         (`control.outlook`)
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from raymega.control.outlook import Outlook
@@ -12,14 +12,19 @@ from raymega.plan.plan import WorkerId
 
 StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
 GENERATIONS = 1_000_000  # of one controller
+RECENT_TOKENS = 512  # steps, and so the most between two copies of state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevices:
-    """A node that is alive, and how many of its devices this run may use (its own workers' included)."""
+    """A node that is alive, how many of its devices this run may use (its own workers' included), where it stands.
+
+    `labels`: (name, value) of those that say what it may fail together with.
+    """
 
     node: str
     devices: int
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class Story:
         committed: steps committed, and neither lost nor rewound since.
         furthest: the most steps ever committed; above it lies progress.
         tokens_total: trained tokens of the committed steps.
+        recent_tokens: of the newest of these steps, oldest first.
         checkpoint: the newest published one.
         recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint.
         steps_lost: steps that had been committed and had to be done again.
@@ -74,6 +80,7 @@ class Story:
     committed: int = 0
     furthest: int = 0
     tokens_total: int = 0
+    recent_tokens: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
     recoveries: int = 0
     steps_lost: int = 0
@@ -82,6 +89,17 @@ class Story:
     nodes: tuple[NodeDevices, ...] = ()
     avoided: frozenset[str] = frozenset()
     outlook: Outlook = field(default_factory=Outlook)
+
+    def back_at(self, step: int) -> "Story":
+        """The story when `step` steps were committed, which is not long ago."""
+        again = self.committed - step
+        return replace(
+            self,
+            committed=step,
+            tokens_total=self.tokens_total - sum(self.recent_tokens[-again:]),
+            recent_tokens=self.recent_tokens[:-again],
+            skipped_in_row=0,
+        )
 
     @property
     def next_generation(self) -> int:

@@ -37,6 +37,7 @@ from raymega.control.events import (
     WorkerLost,
     WorkersReady,
 )
+from raymega.control.restoring import with_copies
 from raymega.control.states import (
     Failed,
     Finished,
@@ -81,7 +82,7 @@ def decide(brain: Brain, state: State, event: Event, now: float) -> Decision:
     if row == IGNORED:
         return Decision(state=state)
     assert callable(row), "the other kinds of row are dealt with"
-    return row(brain, state, event, now)
+    return with_copies(brain, row(brain, state, event, now))
 
 
 def _illegal(state: State, event: Event) -> IllegalTransition:

@@ -97,8 +97,10 @@ class Membership:
         self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
         before = self._current if command.keep_state or command.move is not None else None
         skipped = before.skipped_before if before is not None else _skipped_in(command.checkpoint)
-        kept = [] if before is None else list(before.skipped)
+        kept = [] if before is None else [number for number in before.skipped if number <= command.step]
         heard = None if before is None else before.heard
+        if heard is not None and heard.version.step != command.step:
+            heard = None  # everybody goes back behind it
         settle = heard if command.move is not None and command.settle is None else command.settle
         with self._lock:
             self._current = _Generation(
@@ -122,6 +124,7 @@ class Membership:
             settle=settle.facts if settle is not None else None,
             links=command.links,
             move=command.move,
+            copies=command.copies,
         )
         for worker in members:
             self._workers.send(worker, "start", replace(assignment, repair=command.repair.get(worker)))

@@ -19,6 +19,7 @@ from raymega.control.states import NodeDevices
 from raymega.driver.ray_private import draining_nodes
 from raymega.driver.threads import Failed, start_thread
 from raymega.plan.cluster import Cluster, Node, NodeId, devices_in
+from raymega.plan.placement import DOMAIN_LABELS
 
 POLL_S = 0.5
 WITHOUT_DEADLINE_S = 24 * 3600.0  # of a notice that names none
@@ -48,6 +49,11 @@ def cluster_of(rows: Iterable[Row], *, device: Device, cpus_per_worker: int) -> 
         if row["Alive"]
     ]
     return Cluster(nodes=tuple(sorted(nodes, key=lambda node: (-node.devices, node.id))))
+
+
+def domains_of(node: Node) -> tuple[tuple[str, str], ...]:
+    """The labels that say what a node may fail together with."""
+    return tuple((label, node.labels[label]) for label in DOMAIN_LABELS if label in node.labels)
 
 
 def addresses_of(rows: Iterable[Row]) -> dict[NodeId, str]:
@@ -98,7 +104,11 @@ class NodeWatch:
     def _look(self) -> None:
         rows = ray.nodes()
         cluster = cluster_of(rows, device=self._device, cpus_per_worker=self._cpus_per_worker)
-        seen = tuple(NodeDevices(node=node.id, devices=node.devices) for node in cluster.nodes if node.devices)
+        seen = tuple(
+            NodeDevices(node=node.id, devices=node.devices, labels=domains_of(node))
+            for node in cluster.nodes
+            if node.devices
+        )
         if seen != self._seen:
             self._seen = seen
             alive = addresses_of(rows)
