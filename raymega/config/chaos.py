@@ -36,7 +36,7 @@ class ChaosOrder:
     Args:
         node: number of a node, or the first letters of its id.
         step: the step in hand, from 1.
-        action: F or B and a micro-batch of the step.
+        action: F or B, or I or W where backwards are in two parts, and a micro-batch of the step.
         bucket: of the gradient sums.
         for_s: how long it lasts; of a drain, how long until the node has to be free. None: for good.
     """
@@ -89,8 +89,8 @@ def parse(text: str) -> ChaosOrder:
 def read(text: str) -> Read:
     """Read one order, and find every fault of it.
 
-    >>> read("kil stage=1 replica=0 step=4 action=W3").faults
-    ('kil is no verb. Did you mean kill?', 'action=W3: F or B and a micro-batch is wanted, as in B3.')
+    >>> read("kil stage=1 replica=0 step=4 action=G3").faults
+    ('kil is no verb. Did you mean kill?', 'action=G3: F, B, I or W and a micro-batch is wanted, as in B3.')
     >>> str(read("kill step=40 replica=0 stage=1 action=B3").order)
     'kill stage=1 replica=0 step=40 action=B3'
     """
@@ -131,7 +131,7 @@ _WHOLE: tuple[str, Callable[[str], Any], str] = (r"\d+", int, "a whole number is
 _SHAPES: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "step": (r"0*[1-9]\d*", int, "steps are whole numbers, from 1"),
     "node": (r"[\w.-]+", str, "a node's number is wanted, or the first letters of its id"),
-    "action": (r"[FB]\d+", str, "F or B and a micro-batch is wanted, as in B3"),
+    "action": (r"[FBIW]\d+", str, "F, B, I or W and a micro-batch is wanted, as in B3"),
     "for": (r"\d+(\.\d+)?", float, "seconds are wanted, as in 2.5"),
 }
 

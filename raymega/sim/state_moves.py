@@ -123,5 +123,4 @@ def _shares(old: Plan, new: Plan, slot: Slot, was: Slot | None) -> dict[int, flo
 
 
 def _blocks(plan: Plan, stage: int) -> frozenset[int]:
-    pp = plan.mesh.pp
-    return frozenset(block for first, end in plan.layers[stage % pp :: pp] for block in range(first, end))
+    return frozenset(block for v in plan.chunks_of(stage) for block in range(*plan.layers[v]))

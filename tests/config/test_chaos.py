@@ -18,7 +18,7 @@ TARGETS = st.one_of(
 )
 POINTS = st.one_of(
     st.just({}),
-    st.fixed_dictionaries({"action": st.from_regex(r"[FB]\d{1,3}", fullmatch=True)}),
+    st.fixed_dictionaries({"action": st.from_regex(r"[FBIW]\d{1,3}", fullmatch=True)}),
     st.fixed_dictionaries({"phase": st.sampled_from(PHASES)}),
     st.fixed_dictionaries({"bucket": st.integers(0, 9)}),
 )
@@ -52,7 +52,7 @@ def test_what_is_printed_is_read_back_in_any_order_of_its_words(order: ChaosOrde
         ("kill stage=1 step=4", "named by stage and replica. Give both"),
         ("kill node=0 controller step=4", "node or controller: one target is wanted"),
         ("kill step=4 action=B1 phase=apply", "action or phase: one point"),
-        ("kill step=4 action=W1", "as in B3"),
+        ("kill step=4 action=G1", "as in B3"),
         ("kill step=4 phase=reduse", "Did you mean reduce?"),
         ("kill step=4 for=3", "what is killed stays dead"),
         ("stall step=4 for=soon", "as in 2.5"),

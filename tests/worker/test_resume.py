@@ -27,10 +27,10 @@ def save(run: ThreadRun, plan, *, step: int, path) -> str:
     return found.uri
 
 
-def saved_by(layout, path, *, model=None) -> tuple[str, list, dict]:
+def saved_by(layout, path, *, model=None, **plan_fields) -> tuple[str, list, dict]:
     """Train six steps on a layout, saving after three: (place of the checkpoint, reports, weights)."""
     config = tiny_config(model=model, **ADAM)
-    plan = tiny_plan(config, dp=layout[0], tp=layout[1], pp=layout[2])
+    plan = tiny_plan(config, dp=layout[0], tp=layout[1], pp=layout[2], **plan_fields)
     with thread_run(config, num_workers=plan.mesh.size, tmp_path=path) as run:
         run.assign(plan)
         run.train(plan, until=3, save_at=(3,))
@@ -38,9 +38,9 @@ def saved_by(layout, path, *, model=None) -> tuple[str, list, dict]:
         return uri, run.train(plan, first=3, until=6), run.weights(plan)
 
 
-def resumed_on(layout, uri, path, *, model=None) -> tuple[list, dict]:
+def resumed_on(layout, uri, path, *, model=None, **plan_fields) -> tuple[list, dict]:
     config = tiny_config(model=model, **ADAM)
-    plan = tiny_plan(config, dp=layout[0], tp=layout[1], pp=layout[2])
+    plan = tiny_plan(config, dp=layout[0], tp=layout[1], pp=layout[2], **plan_fields)
     with thread_run(config, num_workers=plan.mesh.size, tmp_path=path) as run:
         run.assign(plan, generation=2, step=3, checkpoint=uri)
         return run.train(plan, generation=2, first=3, until=6), run.weights(plan)
@@ -54,6 +54,14 @@ def test_a_run_resumes_at_another_layout_as_if_it_had_not_stopped(before, after,
     mine, mine_weights = resumed_on(after, uri, tmp_path, model=model)
     assert [r.loss for r in mine] == pytest.approx([r.loss for r in reports], rel=1e-5)
     assert [r.grad_norm for r in mine] == pytest.approx([r.grad_norm for r in reports], rel=1e-5)
+    assert max(relative(mine_weights[name], weight) for name, weight in weights.items()) < 1e-5
+
+
+def test_a_run_resumes_under_another_schedule(tmp_path):
+    model = {"tie_embeddings": True}
+    uri, reports, weights = saved_by((1, 1, 2), tmp_path, model=model, schedule="zb-v", chunks=2)
+    mine, mine_weights = resumed_on((1, 1, 3), uri, tmp_path, model=model, schedule="interleaved", chunks=3)
+    assert [r.loss for r in mine] == pytest.approx([r.loss for r in reports], rel=1e-5)
     assert max(relative(mine_weights[name], weight) for name, weight in weights.items()) < 1e-5
 
 
