@@ -141,6 +141,12 @@ def simulate(
     precision: Annotated[
         str | None, typer.Option(metavar="fp32|bf16|fp16", help="Instead of the config's number format.")
     ] = None,
+    journal: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Take times and speed from a run that was made.")
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="USD", help="Of a device-hour, instead of the list that ships.")
+    ] = None,
     sets: Sets = [],  # noqa: B006  as above
     as_json: Json = False,
 ) -> None:
@@ -157,10 +163,29 @@ def simulate(
 
     read = config_of(config, overrides=tuple(sets))
     asked = Asked(
-        trace=trace, mtbf=mtbf, duration=duration, back=back, seed=seed, precision=precision_of(precision)
+        trace=trace, mtbf=mtbf, duration=duration, back=back, seed=seed, precision=precision_of(precision),
+        journal=journal, usd_per_hour=price,
     )  # fmt: skip
     report = simulation_report(read, cluster=cluster, asked=asked)
     typer.echo(json.dumps(report.to_json()) if as_json else str(report))
+
+
+@app.command()
+def calibrate(
+    out: Annotated[str, typer.Option(metavar="FILE.yaml", help="Where it is kept.")] = "calibration.yaml",
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes like this one that the cluster has.")] = 1,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="What workers compute on.")] = "auto",
+) -> None:
+    """Measure products, memory and messages here, for plan and simulate to predict with.
+
+    \b
+    Examples:
+      raymega calibrate
+      raymega plan nano --cluster calibration.yaml
+    """
+    from raymega.cli.calibrate import calibrated_here, kept
+
+    typer.echo(kept(calibrated_here(device=device, nodes=nodes), out=out))
 
 
 @app.command()

@@ -17,8 +17,10 @@ from raymega.config.resolve import resolve
 from raymega.config.schema import Config
 from raymega.errors import ConfigError
 from raymega.plan.advice import Advice, advise
+from raymega.plan.calibration import calibration_from, is_calibration
 from raymega.plan.cluster import Cluster
 from raymega.plan.cluster_presets import cluster_from, cluster_of
+from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.hardware import Precision
 from raymega.plan.predict import StepPrediction
 from raymega.plan.survivors import Survivors, survivor_plans
@@ -72,9 +74,9 @@ def plan_report(config: Config, *, cluster: str, precision: Precision | None, su
     Raises: ConfigError if there is no such cluster; PlanError if nothing fits it.
     """
     known = with_vocabulary(config)
-    there = read_cluster(cluster)
-    advice = advise(known, cluster=there, precision=precision)
-    rows = survivor_plans(known, job=advice.job, cluster=there) if survivors else ()
+    there, constants = read_hardware(cluster)
+    advice = advise(known, cluster=there, precision=precision, constants=constants)
+    rows = survivor_plans(known, job=advice.job, cluster=there, constants=constants) if survivors else ()
     return PlanReport(advice=advice, survivors=rows)
 
 
@@ -86,11 +88,11 @@ def precision_of(word: str | None) -> Precision | None:
     raise ConfigError(f"--precision: {word} found; fp32, bf16 or fp16 is wanted.")
 
 
-def read_cluster(word: str) -> Cluster:
-    """`dgx-a100:16`, or the path of a YAML file."""
+def read_hardware(word: str) -> tuple[Cluster, Constants]:
+    """`dgx-a100:16`, or the path of a YAML file: of a cluster, or of a calibration, which has its own constants."""
     path = Path(word)
     if path.suffix not in (".yaml", ".yml"):
-        return cluster_of(word)
+        return cluster_of(word), PUBLISHED
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -99,7 +101,7 @@ def read_cluster(word: str) -> Cluster:
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"--cluster: {word} is not YAML: {error}. Mend it.") from error
-    return cluster_from(data)
+    return calibration_from(data) if is_calibration(data) else (cluster_from(data), PUBLISHED)
 
 
 def with_vocabulary(config: Config) -> Config:

@@ -3,15 +3,21 @@
 goodput 97.3 % of 142.1 device-hours, 96.1 % of linear, 2,311 tokens/s, $ 4.10 per million tokens
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from raymega.cli.plan import read_cluster, with_vocabulary
+from raymega.cli.plan import read_hardware, with_vocabulary
+from raymega.cli.size import read_prices
 from raymega.config.schema import Config
+from raymega.control.loop import Turn
+from raymega.driver.reading import run_directory
+from raymega.driver.replay import heads, told
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.hardware import Precision
+from raymega.sim.calibrated import calibrated
 from raymega.sim.drawing import category_lines, drawn, stretch_lines, time_words
 from raymega.sim.node_trace import NodeTrace, duration_s, failing, read_trace, steady
 from raymega.sim.simulate import Scenario, Simulation, simulate
@@ -20,7 +26,7 @@ from raymega.sim.times import SOURCES, Times, times_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The options, as they were typed."""
+    """The options, as they were typed. `journal`: a run that was measured; `usd_per_hour`: of a device."""
 
     trace: str | None
     mtbf: str | None
@@ -28,6 +34,12 @@ class Asked:
     back: str
     seed: int
     precision: Precision | None = None
+    journal: str | None = None
+    usd_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.usd_per_hour is not None and not self.usd_per_hour > 0:
+            raise ConfigError(f"--price is {self.usd_per_hour:g}; dollars of a device-hour are above zero.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +100,31 @@ def simulation_report(config: Config, *, cluster: str, asked: Asked) -> Simulati
 
     Raises: ConfigError for a trace, a time or a cluster that is wrong; PlanError if nothing fits it.
     """
-    there, known = read_cluster(cluster), with_vocabulary(config)
+    (there, constants), known = read_hardware(cluster), with_vocabulary(config)
     if asked.precision is not None:
         training = known.training.model_copy(update={"precision": asked.precision})
         known = known.model_copy(update={"training": training})
+    times, full_step_s = times_on(there, constants=constants), None
+    if asked.journal is not None:
+        measured = calibrated(turns_of(asked.journal), default=times)
+        times, full_step_s = measured.times, measured.step_s
     scenario = Scenario(
-        config=known, cluster=there, trace=trace_of(asked, cluster=there), times=times_on(there), seed=asked.seed
+        config=known,
+        cluster=there,
+        trace=trace_of(asked, cluster=there),
+        times=times,
+        constants=constants,
+        full_step_s=full_step_s,
+        seed=asked.seed,
     )
-    return SimulationReport(done=simulate(scenario), usd_per_hour=None)
+    usd = asked.usd_per_hour or read_prices(None).usd_per_device_hour.get(cluster.partition(":")[0])
+    return SimulationReport(done=simulate(scenario), usd_per_hour=usd)
+
+
+def turns_of(run: str) -> Iterator[Turn]:
+    """The turns of a run, from its journal. Raises: StateError if there is no such run."""
+    directory = run_directory(run)
+    return (turn for _, turn in told(heads(directory.journal), config=directory.read_config()) if turn is not None)
 
 
 def trace_of(asked: Asked, *, cluster: Cluster) -> NodeTrace:

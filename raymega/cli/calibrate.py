@@ -1,0 +1,57 @@
+"""`raymega calibrate`: measure the planner's constants here, and keep them with the hardware's fingerprint.
+
+AMD EPYC 7R13, 2 cores, 8 GiB, torch 2.13.0   fingerprint 3f9c1b2e4d5a
+products  fp32 61.2 GFLOP/s, bf16 55.0   memory 11.2 GB/s   messages 48 us, 2.1 GB/s
+kept in calibration.yaml: raymega plan CONFIG --cluster calibration.yaml
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raymega.driver.measuring import fingerprint, hardware_words, measured_device, measured_link
+from raymega.plan.calibration import REACHED, Calibration
+
+
+def calibrated_here(*, device: str, nodes: int) -> Calibration:
+    """Measure this machine, and take the cluster to be `nodes` of it."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    found, link, words = measured_device(device=device), measured_link(), hardware_words(device)
+    way = {"latency_s": link.latency_s, "bytes_per_s": link.bytes_per_s}
+    cluster: dict[str, Any] = {
+        "nodes": nodes,
+        "devices": torch.cuda.device_count() if device == "cuda" else (os.cpu_count() or 1),
+        "device": {
+            "name": found.name, "flops_per_s": found.flops_per_s, "memory_bytes": found.memory_bytes,
+            "memory_bytes_per_s": found.memory_bytes_per_s,
+        },
+        "links": {"device": way, "node": dict(way)},
+    }  # fmt: skip
+    return Calibration(
+        fingerprint=fingerprint(words),
+        hardware=words,
+        measured=time.strftime("%Y-%m-%d"),
+        cluster=cluster,
+        constants=REACHED,
+    )
+
+
+def kept(calibration: Calibration, *, out: str) -> str:
+    """Write it, and say what was measured."""
+    Path(out).write_text(yaml.safe_dump(calibration.to_data(), sort_keys=False), encoding="utf-8")
+    device, way = calibration.cluster["device"], calibration.cluster["links"]["device"]
+    rates = ", ".join(f"{name} {rate / 1e9:,.1f} GFLOP/s" for name, rate in device["flops_per_s"].items())
+    return "\n".join(
+        (
+            f"{calibration.hardware}   fingerprint {calibration.fingerprint}",
+            f"products  {rates}   memory {device['memory_bytes_per_s'] / 1e9:,.1f} GB/s",
+            f"messages  {way['latency_s'] * 1e6:,.0f} us, {way['bytes_per_s'] / 1e9:,.2f} GB/s between two processes",
+            f"kept in {out}: raymega plan CONFIG --cluster {out}",
+        )
+    )
