@@ -189,16 +189,30 @@ def calibrate(
 
 
 @app.command()
-def status(run: Run, as_json: Json = False) -> None:
-    """Say where a run stands and why, from its directory.
+def status(
+    run: Run,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="What its step is predicted on.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say where a run stands and why, and what was predicted of it, from its directory.
 
-    Example: raymega status quick-otter
+    \b
+    Examples:
+      raymega status quick-otter
+      raymega status quick-otter --cluster calibration.yaml
     """
+    from raymega.cli.foretold import foretold, foretold_json, foretold_text
     from raymega.driver.reading import run_directory
     from raymega.driver.run_status import status_of
 
-    found = status_of(run_directory(run))
-    typer.echo(json.dumps(found.to_json()) if as_json else str(found))
+    directory = run_directory(run)
+    found, pairs = status_of(directory), foretold(directory, cluster=cluster)
+    if as_json:
+        typer.echo(json.dumps(found.to_json() | {"predicted": foretold_json(pairs)}))
+    else:
+        typer.echo("\n".join(filter(None, (str(found), foretold_text(pairs, cluster=cluster)))))
 
 
 for verb in VERBS:

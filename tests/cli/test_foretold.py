@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from raymega.cli.foretold import Pair, foretold, foretold_text
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError
+from tests.driver.test_accounting import trained
+
+STEP = {"step": 20, "step_s": 0.5, "mesh": "dp=2 tp=1 pp=2"}
+EVENTS = (
+    {"event": "StepRepaired", "step": 13, "predicted_s": 1.5, "actual_s": 2.0},
+    {"event": "Resized", "step": 15, "predicted_s": 0.6, "actual_s": 0.7, "before": "dp=2 tp=1 pp=2", "after": "dp=1"},
+    {"event": "WorkerLost", "step": 13},
+)
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    found = RunDirectory(path=tmp_path)
+    trained(found)
+    found.metrics.write_text("".join(json.dumps({**STEP, "step_s": seconds}) + "\n" for seconds in (0.4, 0.5, 9.0)))
+    found.events.write_text("".join(json.dumps(line) + "\n" for line in EVENTS))
+    return found
+
+
+def test_what_was_foretold_of_a_run_stands_beside_what_it_took(run):
+    step, repair, change = foretold(run, cluster=None)
+    assert (step.measured_s, step.of) == (0.5, "dp=2 tp=1 pp=2")
+    assert 0 < step.predicted_s < 10
+    assert repair == Pair(kind="repair", predicted_s=1.5, measured_s=2.0, of="of step 13")
+    assert change.of == "dp=2 tp=1 pp=2 -> dp=1 after step 15"
+    assert "  repair         1.5 s         2 s   of step 13" in foretold_text((repair,), cluster="local:4")
+
+
+def test_faster_hardware_foretells_shorter_steps(run):
+    slow, fast = (foretold(run, cluster=word)[0].predicted_s for word in ("local:4", "dgx-a100:1"))
+    assert fast < slow
+
+
+def test_a_cluster_that_is_too_small_for_the_run_is_refused(run):
+    with pytest.raises(ConfigError, match="has 2 devices"):
+        foretold(run, cluster="local:2")
+
+
+def test_of_a_run_without_a_step_nothing_is_told(tmp_path):
+    found = RunDirectory(path=tmp_path)
+    trained(found)
+    assert foretold(found, cluster=None) == ()
+    assert foretold_text((), cluster=None) == ""
