@@ -1,10 +1,14 @@
-"""`python -m workloads.chaos [kills] [soak]`: what `make chaos` runs."""
+"""`python -m workloads.chaos [kills] [soak] [trace]`: what `make chaos` runs."""
 
 import sys
 import time
 
+from workloads.chaos.crew import fork_server
 from workloads.chaos.kills import LAYOUTS, Verdict, kill, kills_of, opened
+from workloads.chaos.replay import drawn, replay
 from workloads.chaos.soak import soak
+
+PARTS = ("kills", "soak", "trace")
 
 
 def all_kills() -> int:
@@ -31,11 +35,14 @@ def all_kills() -> int:
 
 
 def main(words: list[str]) -> int:
-    """Run the parts that are named, or both."""
-    parts = words or ["kills", "soak"]
-    failed = all_kills() if "kills" in parts else 0
-    if "soak" in parts:
-        print(soak(steps=400, faults=200, seed=0), flush=True)
+    """Run the parts that are named, or all."""
+    parts = words or list(PARTS)
+    with fork_server():
+        failed = all_kills() if "kills" in parts else 0
+        if "soak" in parts:
+            print(soak(steps=400, faults=200, seed=0), flush=True)
+        if "trace" in parts:
+            print(f"trace: {replay(drawn(changes=60, seed=0), speed=100.0, steps=400)}", flush=True)
     return failed
 
 

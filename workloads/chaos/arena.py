@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,16 +19,15 @@ from raymega.checkpoint.find import at_step
 from raymega.checkpoint.load import load
 from raymega.checkpoint.state_item import StateItem
 from raymega.config.schema import Config
-from raymega.control.decision import Brain
+from raymega.control.brain import brain_of
 from raymega.control.loop import run as run_loop
 from raymega.control.policy import Rules
 from raymega.control.states import Failed, Finished, Seat, first_state
 from raymega.driver.rendezvous import Rendezvous
 from raymega.layout.shard_box import Box
 from raymega.plan.plan import WorkerId
-from raymega.plan.planner import PlanChoice, plan_for
 from raymega.worker.interface import WorkerSettings
-from workloads.chaos.crew import Crew, end_forkserver
+from workloads.chaos.crew import Crew
 from workloads.chaos.hands import Kept, ProcessHands
 from workloads.chaos.toy import sources_of
 
@@ -64,16 +63,24 @@ class Arena:
     devices: dict[str, int]
     crew: Crew
     rendezvous: Rendezvous
+    changes_plans: bool
     epoch: int = 0
 
     @classmethod
     @contextmanager
-    def open(cls, config: Config, *, devices: dict[str, int], wait_s: float = 0.0) -> Iterator["Arena"]:
-        """Nodes with so many devices each. `wait_s`: what every action takes at least. Nothing is left at the end."""
+    def open(
+        cls, config: Config, *, devices: dict[str, int], wait_s: float = 0.0, changes_plans: bool = False
+    ) -> Iterator["Arena"]:
+        """Processes for runs of `config`; they end with the block, but for the `fork_server` that they come from.
+
+        Args:
+            devices: of each node.
+            wait_s: what every action takes at least.
+            changes_plans: standbys and other plans take effect while a run trains; else only repairs do.
+        """
         with ExitStack() as on_end:
             folder = Path(tempfile.mkdtemp(prefix="raymega-chaos-"))
             on_end.callback(shutil.rmtree, folder)
-            on_end.callback(end_forkserver)
 
             def settings_of(seat: Seat) -> WorkerSettings:
                 return WorkerSettings(
@@ -85,7 +92,10 @@ class Arena:
             on_end.callback(rendezvous.close)
             crew = Crew(settings_of, calls=str(folder / "calls"), lease_s=config.elastic.lease_s, wait_s=wait_s)
             on_end.callback(crew.close)
-            yield cls(config=config, folder=folder, devices=devices, crew=crew, rendezvous=rendezvous)
+            yield cls(
+                config=config, folder=folder, devices=devices, crew=crew, rendezvous=rendezvous,
+                changes_plans=changes_plans,
+            )  # fmt: skip
 
     def run(self, *, orders: tuple[str, ...] = (), beside: Callable[[ProcessHands], None] | None = None) -> Outcome:
         """One run from the first step to the last. `beside`: goes on in a thread of its own meanwhile."""
@@ -117,11 +127,10 @@ class Arena:
         hands.tell_nodes(self.devices)
         if beside is not None:
             threading.Thread(target=beside, args=(hands,), daemon=True).start()
-        brain = Brain(rules=Rules.of(self.config, validates=False), plan_for=self._planned)
+        brain = brain_of(self.config, rules=Rules.of(self.config, validates=False))
+        if not self.changes_plans:
+            brain = replace(brain, moves=None)
         return run_loop(first_state(epoch=self.epoch, checkpoint=None), brain=brain, hands=hands)
-
-    def _planned(self, seats: tuple[Seat, ...]) -> PlanChoice:
-        return plan_for(self.config, workers={seat.worker: seat.node for seat in seats})
 
     def _weights(self, checkpoints: Path) -> dict[str, torch.Tensor]:
         found = at_step(str(checkpoints), step=self.config.training.steps)

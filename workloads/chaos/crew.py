@@ -10,7 +10,8 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -107,6 +108,12 @@ class Crew:
             os.kill(member.process.pid, number)
             return True
 
+    def end_node(self, node: str) -> None:
+        """Send SIGKILL to all that runs on `node`."""
+        for worker in self.names:
+            if self.node_of(worker) == node:
+                self.signal(worker, signal.SIGKILL)
+
     def process_of(self, worker: WorkerId) -> BaseProcess:
         return self._members[worker].process
 
@@ -171,9 +178,13 @@ class Crew:
                 self.news.lost(worker, cause, time.monotonic() - member.heard_at)
 
 
-def end_forkserver() -> None:
-    """The server that workers are forked from would live as long as this process."""
-    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
+@contextmanager
+def fork_server() -> Iterator[None]:
+    """Arenas within share the server that workers are forked from, which has loaded torch; it ends with the block."""
+    try:
+        yield
+    finally:
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
 
 
 def was_killed(code: int | None) -> bool:

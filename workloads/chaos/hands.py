@@ -53,6 +53,7 @@ class Kept:
     rewound: list[int] = field(default_factory=list)
     lost: list[tuple[float, WorkerId]] = field(default_factory=list)
     committed_at: dict[int, float] = field(default_factory=dict)
+    changes: list[tuple[float, ask.WriteTransition]] = field(default_factory=list)
     commands: list[ask.Command] = field(default_factory=list)
 
 
@@ -60,7 +61,7 @@ class ProcessHands:
     """`control.runtime.Runtime` over a crew. Committed steps are told to `on_step` in the loop's thread."""
 
     def __init__(self, config: Config, *, crew: Crew, rendezvous: Rendezvous, sources: object, folder: Path) -> None:
-        self.kept = Kept()
+        self.kept, self.born = Kept(), set[WorkerId]()
         self._config, self._crew, self._folder = config, crew, folder
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="orders")
@@ -141,6 +142,10 @@ class ProcessHands:
                 kept.assigned.append(command)
             case ask.WriteRepair():
                 kept.repairs.append(command)
+            case ask.WriteTransition():
+                kept.changes.append((time.monotonic(), command))
+                with self.changed:
+                    self.changed.notify_all()
             case _:
                 pass
 
@@ -179,6 +184,9 @@ class ProcessHands:
     def _born(self, worker: WorkerId) -> None:
         if self._chaos.orders:
             self._crew.send(worker, "chaos", self._chaos.orders)
+        with self.changed:
+            self.born.add(worker)
+            self.changed.notify_all()
         self.tell(WorkerBorn(worker=worker))
 
     def _heard(self, pulse: Pulse) -> None:

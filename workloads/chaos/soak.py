@@ -1,12 +1,17 @@
-"""A long run under seeded faults: workers are killed and stopped again and again, and it ends as if they had not been.
+"""A long run under seeded faults, which ends as if there had been none.
 
-Whenever so many steps were committed, the next fault strikes a worker of the plan in force from outside, so that it
-comes at any point of a step. Dead workers' devices come back by themselves: the brain starts others there.
+    kills    a worker of the plan in force, by SIGKILL from outside, at any point of a step
+    stops    it is stopped, and silent until it is replaced
+    leaves   a node goes with all that is on it; it comes back some faults later, as a fresh one
+    drains   a node is to be free within seconds; then it leaves, and comes back
+
+Dead workers' devices come back by themselves: the brain starts others there, beside the run.
 """
 
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from raymega.control.states import Finished
@@ -16,7 +21,12 @@ from workloads.chaos.kills import check_undisturbed
 from workloads.chaos.toy import Layout, config_of
 
 LAYOUT = Layout(dp=3, tp=1, pp=2)
+STANDBYS = 1
 LIMIT_S = 120.0  # without a step: a hang
+KINDS = ("kills", "leaves", "drains", "stops", "kills", "kills", "leaves", "kills", "kills", "kills")  # in turn
+NOTICE_S = 3.0
+MOST_AWAY = 2
+AWAY_FAULTS = 2  # so many faults later a node is back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,42 +37,69 @@ class Soaked:
     faults: Counter[str]
     repaired: int
     lost: int
+    changes: int
+    rolled_back: int
     rewound: int
 
     def __str__(self) -> str:
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         return (
             f"soak: {self.steps} steps, {done}; {self.repaired} steps repaired, {self.lost} workers lost, "
-            f"{self.rewound} rewound, 0 hangs, every sample once, weights as undisturbed"
+            f"{self.changes} changes of plan and {self.rolled_back} rolled back, {self.rewound} rewound; 0 hangs, "
+            "every sample once, weights as undisturbed"
         )
 
 
 def soak(*, steps: int, faults: int, seed: int) -> Soaked:
     """Raises: AssertionError if the run hangs, loses a sample or ends with other weights."""
-    devices = {f"n{number}": 1 for number in range(LAYOUT.size)}
-    with Arena.open(config_of(LAYOUT, steps=steps, every_steps=50, standbys=0), devices=devices) as arena:
+    struck: Counter[str] = Counter()
+    return endure(
+        lambda arena, hands: _strike(arena, hands, struck, faults=faults, seed=seed), steps=steps, struck=struck
+    )
+
+
+def endure(strike: Callable[[Arena, ProcessHands], None], *, steps: int, struck: Counter[str]) -> Soaked:
+    """A run that nobody disturbs, and one beside which `strike` goes on and counts in `struck`."""
+    devices = {f"n{number}": 1 for number in range(LAYOUT.size + STANDBYS)}
+    config = config_of(LAYOUT, steps=steps, every_steps=50, standbys=STANDBYS, steady_s=0.0)
+    with Arena.open(config, devices=devices, changes_plans=True) as arena:
         calm = arena.run()
-        struck: Counter[str] = Counter()
-        found = arena.run(beside=lambda hands: _strike(arena, hands, struck, faults=faults, seed=seed))
+        found = arena.run(beside=lambda hands: strike(arena, hands))
         assert isinstance(found.end, Finished), found.end
         assert found.end.exit_code == 0
         check_undisturbed(found, calm=calm)
         _check_samples(found, batch_size=arena.config.training.batch_size)
+    certified = [change.certified for _, change in found.kept.changes]
     return Soaked(
         steps=steps, faults=struck, repaired=len(found.kept.repairs), lost=len(found.kept.lost),
-        rewound=len(found.kept.rewound),
+        changes=certified.count(True), rolled_back=certified.count(False), rewound=len(found.kept.rewound),
     )  # fmt: skip
 
 
 def _strike(arena: Arena, hands: ProcessHands, struck: Counter[str], *, faults: int, seed: int) -> None:
-    rng, steps = random.Random(seed), arena.config.training.steps
+    rng, steps, away = random.Random(seed), arena.config.training.steps, dict[str, int]()
     for number in range(faults):
         due = 2 + number * (steps - 5) // faults
         with hands.changed:
             assert hands.changed.wait_for(lambda due=due: len(hands.kept.records) >= due, LIMIT_S), f"hangs at {due}"
+        away = {node: since for node, since in away.items() if number - since < AWAY_FAULTS}
+        hands.tell_nodes({node: 1 for node in arena.devices if node not in away})
         victim = rng.choice(hands.kept.assigned[-1].plan.living)
-        kind = rng.choices(("kills", "stops"), (9, 1))[0]
-        if arena.crew.signal(victim, signal.SIGKILL if kind == "kills" else signal.SIGSTOP):
+        node, kind = arena.crew.node_of(victim), KINDS[number % len(KINDS)]
+        if kind in ("leaves", "drains") and (len(away) == MOST_AWAY or not node):
+            kind = "kills"
+        if kind == "drains":
+            hands.drain(node, for_s=NOTICE_S)
+            with hands.changed:
+                hands.changed.wait_for(
+                    lambda hands=hands, w=victim: w not in hands.kept.assigned[-1].plan.living, NOTICE_S
+                )
+        if kind in ("leaves", "drains"):
+            away[node] = number
+            hands.tell_nodes({other: 1 for other in arena.devices if other not in away})
+            arena.crew.end_node(node)
+            struck[kind] += 1
+        elif arena.crew.signal(victim, signal.SIGKILL if kind == "kills" else signal.SIGSTOP):
             struck[kind] += 1
 
 

@@ -32,7 +32,7 @@ class Layout:
         return f"dp={self.dp} tp={self.tp} pp={self.pp}"
 
 
-def config_of(layout: Layout, *, steps: int, every_steps: int = 0, **elastic: object) -> Config:
+def config_of(layout: Layout, *, steps: int, every_steps: int = 0, batch_size: int = 12, **elastic: object) -> Config:
     """A run on `layout`; plain SGD, which shows every wrong factor."""
     return resolve(
         Config.model_validate(
@@ -45,7 +45,7 @@ def config_of(layout: Layout, *, steps: int, every_steps: int = 0, **elastic: ob
                     "pipeline_model_parallel_size": layout.pp,
                 },
                 "training": {
-                    "steps": steps, "batch_size": 12, "micro_batch_size": 2, "optimizer": "sgd", "lr": 0.02,
+                    "steps": steps, "batch_size": batch_size, "micro_batch_size": 2, "optimizer": "sgd", "lr": 0.02,
                     "weight_decay": 0.0, "clip_grad": 0.0,
                 },
                 "checkpoint": {"every_steps": every_steps},
