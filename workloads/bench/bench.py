@@ -31,6 +31,7 @@ AGAINST: dict[Contest, str] = {
     "ddp": "dp=2 / torchrun DDP",
     "pipeline": "pp=2 1F1B / torchrun Schedule1F1B",
 }
+SCHEDULED_STAGES = 4
 SHARE_GOAL = 0.01
 
 
@@ -105,9 +106,11 @@ def mean_phases(phases: list[dict[str, float]]) -> str:
 
 
 def bubbles(settings: Settings) -> Iterator[str]:
-    yield "\nbubble of 1F1B, share of the step; stand-in stages wait a known time, real ones compute"
+    yield "\nbubble, share of the step; stand-in stages wait a known time, real ones compute"
     for stages in settings.bubble.stages:
         yield f"  stand-in {stand_in_bubble(settings.bubble, stages=stages)}"
+    for schedule in settings.bubble.schedules:
+        yield f"  stand-in {stand_in_bubble(settings.bubble, stages=SCHEDULED_STAGES, schedule=schedule)}"
     for shape in settings.shapes:
         yield f"  {shape:<8} {real_bubble(settings.config(shape, 'pipeline'), num_steps=settings.bubble.steps)}"
 

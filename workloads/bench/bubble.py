@@ -20,6 +20,7 @@ from statistics import fmean, median
 import torch
 
 from raymega.comm.store import RendezvousStore
+from raymega.config.choices import CHUNKS_OF
 from raymega.config.load import load
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
@@ -44,6 +45,7 @@ Span = tuple[Action, float, float]
 class Bubble:
     """Of one plan. `measured`: one a step."""
 
+    schedule: str
     stages: int
     microbatches: int
     measured: tuple[float, ...]
@@ -56,24 +58,26 @@ class Bubble:
     def __str__(self) -> str:
         low, high = min(self.measured), max(self.measured)
         return (
-            f"pp={self.stages} micro-batches={self.microbatches}: measured {median(self.measured):.1%} "
+            f"{self.schedule} pp={self.stages} micro-batches={self.microbatches}: measured {median(self.measured):.1%} "
             f"({low:.1%} to {high:.1%}), the schedule's own {self.own:.1%}"
         )
 
 
-def stand_in_bubble(settings: BubbleSettings, *, stages: int) -> Bubble:
-    """Stages that wait `forward_s`, and twice as long backward."""
-    os.environ[FORWARD_S], os.environ[BACKWARD_S] = str(settings.forward_s), str(2 * settings.forward_s)
+def stand_in_bubble(settings: BubbleSettings, *, stages: int, schedule: str = "1f1b") -> Bubble:
+    """Stages that wait `forward_s`, and twice as long backward, over all their chunks; a chunk has one block."""
+    chunks = CHUNKS_OF[schedule][0] or 1
+    forward_s = settings.forward_s / chunks
+    os.environ[FORWARD_S], os.environ[BACKWARD_S] = str(forward_s), str(2 * forward_s)
     changes = {
-        "model.custom": "workloads.bench.stand_in:build", "model.hidden_size": 64, "model.num_layers": stages,
-        "data.seq_len": 16, "parallelism.pipeline_model_parallel_size": stages,
+        "model.custom": "workloads.bench.stand_in:build", "model.hidden_size": 64, "model.num_layers": stages * chunks,
+        "data.seq_len": 16, "parallelism.pipeline_model_parallel_size": stages, "parallelism.schedule": schedule,
         "training.batch_size": settings.microbatches, "training.micro_batch_size": 1,
     }  # fmt: skip
     loaded = load("", source="bench", overrides=tuple(f"{key}={value}" for key, value in changes.items()))
     config = resolve(loaded, vocab_size=64, name="bench-bubble", seed=1)
     plan = plan_of(config)
     steps = run_steps(config, plan, num_steps=settings.steps)
-    own = timeline_of(plan, forward_s=settings.forward_s, backward_s=2 * settings.forward_s).bubble_share()
+    own = timeline_of(plan, forward_s=forward_s, backward_s=2 * forward_s).bubble_share()
     return _bubble(plan, steps, own=own)
 
 
@@ -148,7 +152,9 @@ def _spans(trace: StepTrace) -> list[Span]:
 
 def _bubble(plan: Plan, steps: list[list[list[Span]]], *, own: float) -> Bubble:
     measured = tuple(_share(workers) for workers in steps)
-    return Bubble(stages=plan.mesh.pp, microbatches=plan.num_microbatches, measured=measured, own=own)
+    return Bubble(
+        schedule=plan.schedule, stages=plan.mesh.pp, microbatches=plan.num_microbatches, measured=measured, own=own
+    )
 
 
 def _share(workers: list[list[Span]]) -> float:

@@ -31,9 +31,10 @@ STEADY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BubbleSettings:
-    """Stand-in stages: how many, what each takes, and how long the measurement lasts."""
+    """Stand-in stages: how many under 1F1B, other schedules, what a stage takes, how long the measurement lasts."""
 
     stages: tuple[int, ...]
+    schedules: tuple[str, ...]
     forward_s: float
     microbatches: int
     steps: int
@@ -60,7 +61,9 @@ class Settings:
             pairs=data["pairs"],
             block_s=data["block_s"],
             goals=data["goals"],
-            bubble=BubbleSettings(**{**bubble, "stages": tuple(bubble["stages"])}),
+            bubble=BubbleSettings(
+                **{**bubble, "stages": tuple(bubble["stages"]), "schedules": tuple(bubble["schedules"])}
+            ),
             run_set=tuple(data["run"]["set"]),
             warm_up_steps=data["run"]["warm_up_steps"],
         )

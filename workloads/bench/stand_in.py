@@ -1,5 +1,8 @@
 """A model whose blocks compute nothing and wait a known time: a stage of it is busy exactly as long as it says.
 
+A backward waits half of its time for the input, half for a weight of one element, so that schedules can run the second
+half later.
+
 The times come from the environment, as the model is named in a config: `model.custom: workloads.bench.stand_in:build`.
 """
 
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from raymega.config.schema import Config
 from raymega.layout.param_spec import ParamSpec
+from raymega.model.backward import add_to
 from raymega.model.pass_context import PassContext
 from raymega.model.protocol import Ground
 
@@ -21,19 +25,25 @@ FORWARD_S, BACKWARD_S = "RAYMEGA_BENCH_FORWARD_S", "RAYMEGA_BENCH_BACKWARD_S"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The `Architecture`; its one parameter is the embedding."""
+    """The `Architecture`; its parameters are the embedding, and one element a block."""
 
     config: Config
 
     def param_specs(self) -> tuple[ParamSpec, ...]:
         shape = (int(self.config.model.vocab_size or 1), self.config.model.hidden_size)
-        return (ParamSpec(name="embed.tokens", shape=shape, cut="none", owner="first", init="normal"),)
+        return (
+            ParamSpec(name="embed.tokens", shape=shape, cut="none", owner="first", init="normal"),
+            *(
+                ParamSpec(name=f"layers.{layer}.weight", shape=(1,), cut="none", owner=layer, init="ones")
+                for layer in range(self.config.model.num_layers)
+            ),
+        )
 
     def embedding(self, ground: Ground) -> "Lookup":
         return Lookup(weight=ground.flat.weight("embed.tokens"))
 
     def block(self, ground: Ground, *, layer: int) -> "Wait":
-        return Wait()
+        return Wait(weight=ground.flat.weight(f"layers.{layer}.weight"))
 
     def head(self, ground: Ground) -> "SumHead":
         return SumHead()
@@ -47,9 +57,12 @@ class Lookup:
         return self.weight[ids]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
+    weight: Tensor
+
     def __call__(self, x: Tensor, ctx: PassContext) -> Tensor:
-        return _Wait.apply(x, float(os.environ[FORWARD_S]), float(os.environ[BACKWARD_S]))
+        return _Wait.apply(x, self.weight, float(os.environ[FORWARD_S]), float(os.environ[BACKWARD_S]))
 
 
 class SumHead:
@@ -65,15 +78,17 @@ class SumHead:
 
 class _Wait(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, forward_s: float, backward_s: float) -> Tensor:
-        ctx.backward_s = backward_s
+    def forward(ctx: Any, x: Tensor, weight: Tensor, forward_s: float, backward_s: float) -> Tensor:
+        ctx.weight, ctx.part_s = weight, backward_s / 2
         time.sleep(forward_s)
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        time.sleep(ctx.backward_s)
-        return dy, None, None
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
+        part_s = ctx.part_s
+        time.sleep(part_s)
+        add_to(ctx.weight, lambda: time.sleep(part_s))
+        return dy, None, None, None
 
 
 def build(config: Config) -> StandIn:
