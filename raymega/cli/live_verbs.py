@@ -1,5 +1,6 @@
 """The verbs that change a run while it trains; `cli.app` has the others."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,6 +8,8 @@ import typer
 from raymega.errors import ConfigError
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs, or on RAY_ADDRESS) or directory.")]
+
+CLEAR = "\x1b[2J\x1b[H"  # of a terminal
 
 
 def resize(
@@ -97,4 +100,43 @@ def node(
     raise typer.Exit(run_node(command, deadline_s=deadline))
 
 
-VERBS = (resize, drain, chaos, stop, node)
+def attach(run: Run) -> None:
+    """Follow a run that others have started; Ctrl-C leaves it as it is.
+
+    Example: raymega attach quick-otter
+    """
+    from raymega.cli.watching import followed
+
+    for line in followed(run):
+        typer.echo(line)
+
+
+def logs(
+    run: Run,
+    rank: Annotated[int, typer.Option(min=0, metavar="N", help="Whose, in the plan in force.")] = 0,
+) -> None:
+    """Print what the worker of a rank has printed.
+
+    Example: raymega logs quick-otter --rank 3
+    """
+    from raymega.cli.watching import log_text
+
+    typer.echo(log_text(run, rank=rank))
+
+
+def top(
+    run: Run,
+    every: Annotated[float, typer.Option(min=0.5, metavar="S", help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show where a run stands, anew every few seconds, until it is over.
+
+    Example: raymega top quick-otter
+    """
+    from raymega.cli.watching import standings
+
+    anew = CLEAR if sys.stdout.isatty() else ""
+    for text in standings(run, every_s=every):
+        typer.echo(f"{anew}{text}")
+
+
+VERBS = (attach, logs, top, resize, drain, chaos, stop, node)

@@ -1,0 +1,60 @@
+"""What the verbs show that only look on: they read the run's directory, and leave the run as it is when they end.
+
+step 120  loss 4.8123  1,772 tokens/s  dp=2 tp=1 pp=2
+  w2 is lost: its process died; ..
+"""
+
+import time
+from collections.abc import Iterator
+
+from raymega.driver.json_lines import read_lines
+from raymega.driver.lock import read_owner
+from raymega.driver.rank_log import log_of_rank
+from raymega.driver.reading import run_directory
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_status import status_of
+
+LOOK_S = 0.5
+
+
+def log_text(word: str, *, rank: int) -> str:
+    """What the worker of a rank has printed. Raises: ConfigError for a rank that there is not."""
+    return log_of_rank(run_directory(word), rank=rank).read_text(encoding="utf-8", errors="replace").rstrip()
+
+
+def followed(word: str) -> Iterator[str]:
+    """Where a run stands, then each step and each event as it comes, until the run is over."""
+    run = run_directory(word)
+    yield str(status_of(run))
+    step, seq = _last(run, "metrics", "step"), _last(run, "events", "seq")
+    is_alive = True
+    while is_alive:
+        is_alive = _is_alive(run)
+        for event in read_lines(run.events):
+            if event["seq"] > seq:
+                seq = event["seq"]
+                yield f"  {event['reason']}"
+        for line in read_lines(run.metrics):
+            if line["step"] > step:
+                step = line["step"]
+                yield (f"step {step}  loss {line['loss']:.4f}  {line['tokens_per_s']:,.0f} tokens/s  {line['mesh']}")
+        if is_alive:
+            time.sleep(LOOK_S)
+
+
+def standings(word: str, *, every_s: float) -> Iterator[str]:
+    """Where a run stands, again and again, until it is over."""
+    run = run_directory(word)
+    while _is_alive(run):
+        yield str(status_of(run))
+        time.sleep(every_s)
+    yield str(status_of(run))
+
+
+def _last(run: RunDirectory, file: str, key: str) -> int:
+    return max((line[key] for line in read_lines(run.path / f"{file}.jsonl")), default=0)
+
+
+def _is_alive(run: RunDirectory) -> bool:
+    owner = read_owner(run.lock)
+    return owner is not None and not owner.is_gone(time.time())

@@ -1,0 +1,36 @@
+"""The verbs that only look on: what they show of a run that is over, and what they refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raymega.cli.watching import followed, log_text, standings
+from raymega.config.load import load, to_yaml
+from raymega.errors import ConfigError, StateError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(to_yaml(load("run: {name: demo}", source="x")))
+    line = {"t": 1.0, "seq": 1, "event": "RunEnded", "exit_code": 0, "reason": "all 20 steps are committed and saved"}
+    (tmp_path / "events.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "journal").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("watch", [followed, lambda word: standings(word, every_s=60.0)])
+def test_a_run_that_is_over_is_shown_once(run, watch):
+    (shown,) = watch(str(run))
+    assert "demo  ended with exit code 0" in shown
+    assert "all 20 steps are committed and saved" in shown
+
+
+def test_a_rank_that_there_is_not_is_refused(run):
+    with pytest.raises(ConfigError, match="has no rank 3: it has no plan yet"):
+        log_text(str(run), rank=3)
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(StateError, match="is no run"):
+        next(followed(str(tmp_path / "nope")))
