@@ -17,22 +17,26 @@ def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan
     seated = set(new.workers)
     holders = {worker: old.coord_of(worker) for worker in old.living if worker in seated}
     ranks = [rank for place in new.teams for rank in new.team(*place)]
+    ranks_on: dict[NodeId, list[int]] = {}
+    for rank in ranks:
+        ranks_on.setdefault(node_of[new.workers[rank]], []).append(rank)
     pairs = sorted(
         (-_common(new, rank, old, old.mesh.rank(coord)), rank, worker)
         for worker, coord in holders.items()
-        for rank in ranks
-        if node_of[new.workers[rank]] == node_of[worker]
+        for rank in ranks_on.get(node_of[worker], ())
     )
-    taken: dict[int, WorkerId] = {}
+    taken, placed = dict[int, WorkerId](), set[WorkerId]()
     for common, rank, worker in pairs:
-        if common < 0 and rank not in taken and worker not in taken.values():
+        if common < 0 and rank not in taken and worker not in placed:
             taken[rank] = worker
-    rest = [rank for rank in ranks if rank not in taken]
-    waiting = [worker for worker in new.living if worker not in taken.values()]
-    for rank in rest:
-        worker = next(some for some in waiting if node_of[some] == node_of[new.workers[rank]])
-        waiting.remove(worker)
-        taken[rank] = worker
+            placed.add(worker)
+    waiting: dict[NodeId, list[WorkerId]] = {}
+    for worker in new.living:
+        if worker not in placed:
+            waiting.setdefault(node_of[worker], []).append(worker)
+    for rank in ranks:
+        if rank not in taken:
+            taken[rank] = waiting[node_of[new.workers[rank]]].pop(0)
     return new.with_workers(tuple(taken.get(rank, worker) for rank, worker in enumerate(new.workers)))
 
 
