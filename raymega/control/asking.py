@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from raymega.control.commands import Answer, Command
 from raymega.control.decision import Brain, Decision, Moves
-from raymega.control.events import DrainAsked, ResizeAsked
+from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
 from raymega.control.outlook import Drain, Wish
 from raymega.control.preparing import proceed, with_step_price
 from raymega.control.proposing import IN_TIME_S, Proposal, around, propose
@@ -31,49 +31,52 @@ from raymega.control.states import (
 )
 from raymega.errors import PlanError
 
+Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
 STAYS = "the state of this run cannot be moved: its model is the user's own"
 
 
-def refused_at_the_end(brain: Brain, state: Stopping | Saving, event: ResizeAsked | DrainAsked, now: float) -> Decision:
+def refused_at_the_end(brain: Brain, state: Stopping | Saving, event: Asked, now: float) -> Decision:
     """A run that ends changes its plan no more."""
-    return _refused(state, event, "the run is about to end")
+    return refused(state, event, "the run is about to end")
 
 
 def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> Decision:
     """Take the wish up, if there is a plan for it on the devices that are there."""
     if brain.moves is None:
-        return _refused(state, event, STAYS)
+        return refused(state, event, STAYS)
     wish = Wish(devices=event.devices, mesh=event.mesh, pending=True)
     why_not = _why_not(brain, brain.moves, state, wish)
     if why_not:
-        return _refused(state, event, why_not)
+        return refused(state, event, why_not)
     after = with_story(state, replace(state.story, outlook=replace(state.story.outlook, wish=wish, rollbacks=0)))
     if not isinstance(after, Training):
-        return _accepted(after, event, f"{wish}: taken up as soon as the run trains")
+        return accepted(Decision(state=after), event, f"{wish}: taken up as soon as the run trains")
     decision = proceed(brain, after, now)
-    return _with_answer(decision, event, decision.reason or f"{wish}: the run is so already")
+    return accepted(decision, event, decision.reason or f"{wish}: the run is so already")
 
 
 def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Decision:
     """Use the node no more, and be off it in time if that can be."""
     names = sorted(node.node for node in state.story.nodes)
     if event.node not in names:
-        return _refused(state, event, f"no node {event.node} has devices for this run; there are {', '.join(names)}")
+        return refused(state, event, f"no node {event.node} has devices for this run; there are {', '.join(names)}")
     if brain.moves is None:
-        return _refused(state, event, STAYS)
+        return refused(state, event, STAYS)
     after = with_story(state, _with_drain(state.story, event))
     if not isinstance(after, Training):
-        return _accepted(after, event, f"{event.node} is not used any more; changed as soon as the run trains")
+        return accepted(
+            Decision(state=after), event, f"{event.node} is not used any more; changed as soon as the run trains"
+        )
     seen = around(after)
     if not seen.leaving:
         decision = proceed(brain, after, now)
-        return _with_answer(decision, event, f"no worker of the plan is on {event.node}; it is not used any more")
+        return accepted(decision, event, f"no worker of the plan is on {event.node}; it is not used any more")
     found = propose(brain, with_step_price(after), brain.moves, now)
     if found.change is None and event.request is not None:
-        return _refused(state, event, f"nothing can take over from {event.node}: {found.reason}")
+        return refused(state, event, f"nothing can take over from {event.node}: {found.reason}")
     decision = proceed(brain, after, now)
-    return _with_answer(decision, event, _in_time(found, event, now) or decision.reason or found.reason)
+    return accepted(decision, event, _in_time(found, event, now) or decision.reason or found.reason)
 
 
 def _in_time(found: Proposal, event: DrainAsked, now: float) -> str:
@@ -110,20 +113,18 @@ def _with_drain(story: Story, event: DrainAsked) -> Story:
     return replace(story, outlook=story.outlook.with_drain(drain))
 
 
-def _refused(state: Live | Stopping | Saving, event: ResizeAsked | DrainAsked, why: str) -> Decision:
+def refused(state: Live | Stopping | Saving, event: Asked, why: str) -> Decision:
+    """The run goes on as it is."""
     return Decision(state=state, commands=_answer(event, accepted=False, reason=why), reason=f"refused: {why}")
 
 
-def _accepted(state: Live, event: ResizeAsked | DrainAsked, reason: str) -> Decision:
-    return _with_answer(Decision(state=state), event, reason)
-
-
-def _with_answer(decision: Decision, event: ResizeAsked | DrainAsked, reason: str) -> Decision:
+def accepted(decision: Decision, event: Asked, reason: str) -> Decision:
+    """What `decision` does, with its reason as the answer."""
     commands = (*_answer(event, accepted=True, reason=reason), *decision.commands)
     return replace(decision, commands=commands, reason=reason)
 
 
-def _answer(event: ResizeAsked | DrainAsked, *, accepted: bool, reason: str) -> tuple[Command, ...]:
+def _answer(event: Asked, *, accepted: bool, reason: str) -> tuple[Command, ...]:
     if event.request is None:
         return ()
     return (Answer(request=event.request, accepted=accepted, reason=reason),)

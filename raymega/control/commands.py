@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from raymega.control.arbitration import Decided
+from raymega.control.course import Rates
 from raymega.control.states import Checkpoint, Seat
 from raymega.layout.copies import CopyRoute
 from raymega.mesh import Mesh
@@ -52,6 +53,7 @@ class AssignPlan:
         settle: the decision that leads to `step`, for those who have not applied it; with `move`, the newest that the
             hands have heard of.
         repair: each worker's part of finishing the step that broke; without it, the step begins anew.
+        rates: of learning, as `Course` has them.
         links: teams that have messages for each other beside those of the routes.
         move: the state of `step` comes from the workers of another plan; nothing is loaded.
         copies: who keeps a copy of whose state from then on.
@@ -64,6 +66,7 @@ class AssignPlan:
     keep_state: bool = False
     settle: Decided | None = None
     repair: Mapping[WorkerId, RepairOrder] = field(default_factory=dict)
+    rates: Rates = ()
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
     copies: tuple[CopyRoute, ...] = ()
@@ -91,11 +94,15 @@ class FeedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Leave for all workers to run until `until` steps are committed; snapshot right after those in `save_at`."""
+    """Leave for all workers to run until `until` steps are committed; snapshot right after those in `save_at`.
+
+    `rates`: of learning, as `Course` has them; they hold for all workers alike, since nobody has begun the step.
+    """
 
     generation: int
     until: int
     save_at: tuple[int, ...] = ()
+    rates: Rates = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
     from the workers    WorkerBorn, WorkersReady, StepCommitted, Evaluated, ShardsSaved, SaveFailed, StateMoved,
                         GenerationLeft, WorkerFailed
     from storage        CheckpointPublished, CheckpointFailed
-    from people, time   StopAsked, ResizeAsked, DrainAsked, Tick
+    from people, time   StopAsked, ResizeAsked, DrainAsked, PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, Tick
     from the hands      ControllerTakenOver
 
 All fields are plain values, so that a journal line holds the whole event and can be read back (`control.codec`).
@@ -211,6 +211,36 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAsked:
+    """Stand at the next boundary that all workers share, until told to go on."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked:
+    """Go on. `steps`: and pause again after so many; None: without a pause."""
+
+    request: int
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAsked:
+    """Train with `lr` in the place of `training.lr` from the next boundary on; the schedule scales it as before."""
+
+    request: int
+    lr: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAsked:
+    """Save the first step that nobody has begun."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTakenOver:
     """The controller before this one is gone, or refused from now on; its state is replayed, its workers are adopted.
 
@@ -231,10 +261,10 @@ class Tick:
 Event = (
     NodesChanged | WorkerBorn | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
     | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StateMoved | StopAsked | ResizeAsked
-    | DrainAsked | ControllerTakenOver | Tick
+    | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | ControllerTakenOver | Tick
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
     NodesChanged, WorkerBorn, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
     ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StateMoved, StopAsked, ResizeAsked, DrainAsked,
-    ControllerTakenOver, Tick,
+    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, ControllerTakenOver, Tick,
 )  # fmt: skip

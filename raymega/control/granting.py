@@ -2,24 +2,38 @@
 
 from dataclasses import replace
 
-from raymega.control.commands import Command, Evaluate, Grant
+from raymega.control.commands import AssignPlan, Command, Evaluate, Grant
+from raymega.control.decision import Decision
 from raymega.control.policy import Rules, eval_steps, granted_until, save_steps
 from raymega.control.states import SavesUnderway, Training
 
 
 def grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command, ...]]:
-    """Extend the leave as policy has it, never beyond the boundary of a change."""
+    """Extend the leave as policy has it, never beyond the boundary of a change, nor where the run is held."""
     story, granted = training.story, training.granted
     until = granted_until(
         committed=story.committed, granted=granted, recent_step_s=training.recent_step_s, steps=rules.steps
     )
     if training.change is not None and training.change.boundary is not None:
         until = max(granted, min(until, training.change.boundary))
+    hold = story.course.hold
+    if hold is not None:
+        until = max(granted, min(until, hold))
     if until == granted:
         return training, ()
-    save_at = save_steps(rules, after=granted, until=until)
+    asked = (step for step in story.course.saves if granted < step <= until)
+    save_at = tuple(sorted({*save_steps(rules, after=granted, until=until), *asked}))
     due = eval_steps(rules, after=granted, until=until)
     evaluations = tuple(Evaluate(generation=story.generation, after_step=step) for step in due)
     grant = Grant(generation=story.generation, until=until, save_at=save_at)
     underway = tuple(SavesUnderway(step=step) for step in save_at)
     return replace(training, granted=until, saves=training.saves + underway), (*evaluations, grant)
+
+
+def with_rates(decision: Decision) -> Decision:
+    """The same, with the rates of learning wherever leave or a place is given."""
+    rates = decision.state.story.course.rates
+    if not rates:
+        return decision
+    told = (replace(one, rates=rates) if isinstance(one, Grant | AssignPlan) else one for one in decision.commands)
+    return replace(decision, commands=tuple(told))

@@ -138,6 +138,9 @@ def _nearer(brain: Brain, training: Training, change: Change, now: float) -> Cha
     boundary = max(training.granted, training.story.committed + 1)
     if boundary >= brain.rules.steps:
         return None
+    hold = training.story.course.hold
+    if hold is not None and boundary >= hold:  # a transition is certain only with the first leave after it
+        return change
     waits = bool(training.saves) and now < ready_t + PATIENCE_S and not _is_urgent(change, now, slack_s=PATIENCE_S)
     return replace(change, ready_t=ready_t, boundary=None if waits else boundary)
 

@@ -7,6 +7,7 @@ Story      committed steps, the newest checkpoint, nodes, workers' numbers
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from raymega.control.course import Course
 from raymega.control.outlook import Outlook
 from raymega.plan.plan import WorkerId
 
@@ -72,6 +73,7 @@ class Story:
         next_worker: number of the next worker to be started.
         nodes: what the run may use.
         avoided: nodes on which a worker did not come to life; forgotten when the node leaves the list.
+        course: what people have asked of its course.
         outlook: what bears on the next plan.
     """
 
@@ -88,6 +90,7 @@ class Story:
     next_worker: int = 0
     nodes: tuple[NodeDevices, ...] = ()
     avoided: frozenset[str] = frozenset()
+    course: Course = field(default_factory=Course)
     outlook: Outlook = field(default_factory=Outlook)
 
     def back_at(self, step: int) -> "Story":

@@ -6,7 +6,8 @@
     FORBIDDEN   cannot happen: IllegalTransition
 
 The handlers stand by subject: who is there in `control.membership`, steps and saves in `control.stepping`, losses in
-`control.recovery`, other plans in `control.asking`, `control.preparing` and `control.moving`, ends in `control.ending`.
+`control.recovery`, other plans in `control.asking`, `control.preparing` and `control.moving`, ends in
+`control.ending`, what people ask of its course in `control.steering`.
 One table with its forbidden pairs written out: h11, `_state.py`.
 """
 
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from raymega.control import asking, ending, membership, moving, preparing, settling, stepping, taking_over
+from raymega.control import asking, ending, membership, moving, preparing, settling, steering, stepping, taking_over
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import (
+    CheckpointAsked,
     CheckpointFailed,
     CheckpointPublished,
     ControllerTakenOver,
@@ -25,8 +27,11 @@ from raymega.control.events import (
     Event,
     GenerationLeft,
     NodesChanged,
+    PauseAsked,
     ResizeAsked,
+    ResumeAsked,
     SaveFailed,
+    SetAsked,
     ShardsSaved,
     StateMoved,
     StepCommitted,
@@ -37,6 +42,7 @@ from raymega.control.events import (
     WorkerLost,
     WorkersReady,
 )
+from raymega.control.granting import with_rates
 from raymega.control.restoring import with_copies
 from raymega.control.states import (
     Failed,
@@ -82,7 +88,7 @@ def decide(brain: Brain, state: State, event: Event, now: float) -> Decision:
     if row == IGNORED:
         return Decision(state=state)
     assert callable(row), "the other kinds of row are dealt with"
-    return with_copies(brain, row(brain, state, event, now))
+    return with_rates(with_copies(brain, row(brain, state, event, now)))
 
 
 def _illegal(state: State, event: Event) -> IllegalTransition:
@@ -93,7 +99,15 @@ def _illegal(state: State, event: Event) -> IllegalTransition:
     )
 
 
+_STEERING: dict[type, Row] = {
+    PauseAsked: steering.pause_asked,
+    ResumeAsked: steering.resume_asked,
+    SetAsked: steering.set_asked,
+    CheckpointAsked: steering.checkpoint_asked,
+}
+
 _ANYWHERE: dict[type, Row] = {
+    **_STEERING,
     NodesChanged: membership.nodes_changed,
     WorkerLost: membership.worker_lost,
     WorkerFailed: membership.worker_failed,
@@ -157,6 +171,7 @@ _IN_STEPS: dict[type, Row] = {
     CheckpointFailed: stepping.checkpoint_failed,
     ResizeAsked: asking.refused_at_the_end,
     DrainAsked: asking.refused_at_the_end,
+    **dict.fromkeys(_STEERING, asking.refused_at_the_end),
     Tick: stepping.time_passes,
 }
 
@@ -166,6 +181,7 @@ _LOOKS_ON = (
 _IN_TRAINING: dict[type, Row] = {
     **_IN_STEPS,
     **{event: and_on(row) for event, row in _IN_STEPS.items() if event in _LOOKS_ON and callable(row)},
+    **_STEERING,
     ResizeAsked: asking.resize_asked,
     DrainAsked: asking.drain_asked,
     StopAsked: ending.stop_at_boundary,

@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import count
 
 from raymega.control.commands import Answer
-from raymega.control.events import DrainAsked, ResizeAsked
+from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
 
-Wish = ResizeAsked | DrainAsked
+Wish = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked
 OVER = "the run is over"
 
 

@@ -119,6 +119,7 @@ class Membership:
             store=self._rendezvous.address,
             checkpoint=command.checkpoint.uri if command.checkpoint is not None else None,
             keep_state=command.keep_state,
+            rates=command.rates,
             eval_batches=self._eval_batches,
             skipped=skipped + sum(number <= command.step for number in kept),
             settle=settle.facts if settle is not None else None,
@@ -134,7 +135,7 @@ class Membership:
         self._tell_all(command.generation, "abort", command.generation, command.lost)
 
     def grant(self, command: Grant) -> None:
-        self._tell_all(command.generation, "grant", command.generation, command.until, command.save_at)
+        self._tell_all(command.generation, "grant", command.generation, command.until, command.save_at, command.rates)
 
     def feed_from(self, step: int) -> None:
         """Send batches ahead from index `step` on."""

@@ -12,6 +12,7 @@ Source: Loshchilov and Hutter 2017 (arXiv 1608.03983).
 """
 
 import math
+from collections.abc import Iterable
 
 from raymega.config.schema import TrainingConfig
 
@@ -24,6 +25,12 @@ def lr_at(training: TrainingConfig, *, samples: int) -> float:
     if share_left == 1.0:
         return training.lr
     return training.min_lr + (training.lr - training.min_lr) * share_left
+
+
+def rated(training: TrainingConfig, rates: Iterable[tuple[int, float]], *, step: int) -> TrainingConfig:
+    """The schedule of step number `step` (from 1), where another `lr` was asked for after some steps."""
+    asked = [lr for after_step, lr in rates if after_step < step]
+    return training.model_copy(update={"lr": asked[-1]}) if asked else training
 
 
 def _share_left(training: TrainingConfig, *, samples: int) -> float:

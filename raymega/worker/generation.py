@@ -142,8 +142,8 @@ class Generation:
         self._outbox = Outbox(log=desk.log, generation=self.number)
         constants = Constants.of(self._specs, plan=self._assignment.plan)
         self._step = Step.build(
-            Rule(config=desk.settings.config, state=state, constants=constants), world=self._world,
-            outbox=self._outbox, device=self._device, chaos=desk.chaos, decided=desk.orders.decide,
+            Rule(config=desk.settings.config, state=state, constants=constants, rates=desk.orders.rates),
+            world=self._world, outbox=self._outbox, device=self._device, chaos=desk.chaos, decided=desk.orders.decide,
             phase=self._enter_phase,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from raymega.plan.repairs import RepairOrder
 from raymega.plan.transition import Transition
 
 Split = Literal["train", "valid"]
+Rates = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class Assignment:
         skipped: skipped steps among `step`, so that the rate goes on where it was.
         settle: facts of the decision that leads to `step`, for workers that have reduced it and not applied it.
         repair: this worker's part of finishing the step that broke; None: it begins anew.
+        rates: (committed steps, `training.lr` of the steps after them), oldest first.
         links: teams that send each other logged messages beside the routes.
         move: the state comes from workers of another plan; what is held by that plan is kept until the first grant of
             this generation. A sender that has no part in `plan` serves the others.
@@ -85,6 +87,7 @@ class Assignment:
     skipped: int = 0
     settle: bytes | None = None
     repair: RepairOrder | None = None
+    rates: Rates = ()
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
     copies: tuple[CopyRoute, ...] = ()
@@ -261,8 +264,8 @@ class WorkerApi(Protocol):
 
     start(assignment)                  leave any older generation, build groups, load, then run as far as granted
     feed(generation, batches)          put batches; idempotent, keyed (split, step, micro-batch)
-    grant(generation, until_step, save_at)  leave to run until `until_step` steps are committed, with a snapshot
-                                       after those in `save_at` (a tuple); an older generation's has no effect
+    grant(generation, until_step, save_at, rates)  leave to run until `until_step` steps are committed, by `rates`, with
+                                       snapshots after `save_at` (a tuple); an older generation's has no effect
     pulse(since, wait_s)               answer when there is a report newer than `since`, or after wait_s seconds
     abort(generation, lost)            leave this and every older generation: its groups break from another thread,
                                        but for a team's own while none of its members is among the `lost`
@@ -274,7 +277,7 @@ class WorkerApi(Protocol):
 
     def start(self, assignment: Assignment) -> None: ...
     def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None: ...
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None: ...
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...], rates: Rates) -> None: ...
     def pulse(self, since: int, wait_s: float) -> Pulse: ...
     def abort(self, generation: int, lost: tuple[WorkerId, ...]) -> object: ...
     def chaos(self, orders: tuple[str, ...]) -> None: ...

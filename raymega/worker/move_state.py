@@ -28,7 +28,7 @@ from raymega.model.stage import specs_of
 from raymega.plan.groups import groups_of
 from raymega.plan.plan import WorkerId
 from raymega.plan.transition import Transition
-from raymega.train.lr_schedule import lr_at
+from raymega.train.lr_schedule import lr_at, rated
 from raymega.worker.copy_slots import Slots, fingerprints
 from raymega.worker.held import Held
 from raymega.worker.interface import Assignment, Moved, WorkerSettings
@@ -75,7 +75,8 @@ class Mover:
         old, facts = source.state, self.assignment.settle
         if facts is not None and old is not None and old.committed == self.assignment.step - 1:
             constants = Constants.of(self.specs, plan=self.transition.old)
-            Rule(config=self.config, state=old, constants=constants).settle(facts)
+            rule = Rule(config=self.config, state=old, constants=constants, rates=lambda: self.assignment.rates)
+            rule.settle(facts)
         return source
 
     def move(self, *, old: Source | None, new: TrainState | None) -> Moved:
@@ -140,7 +141,8 @@ class Mover:
         self, held: TrainState | Source | None, *, before: tuple[Fingerprint, ...], after: tuple[Fingerprint, ...]
     ) -> StatePart:
         assert held is not None, "a member of a move holds a state before it, or after it"
-        counters, training = held.counters, self.config.training
+        counters = held.counters
+        training = rated(self.config.training, self.assignment.rates, step=counters.committed)
         trained = counters.committed - counters.skipped
         return StatePart(
             worker=self.me,

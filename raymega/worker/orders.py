@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from raymega.plan.plan import WorkerId
-from raymega.worker.interface import Assignment, Decision
+from raymega.worker.interface import Assignment, Decision, Rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class Orders:
         self._aborted = 0
         self._until_step = 0
         self._save_at: set[int] = set()
+        self._rates: Rates = ()
         self._decided: Decision | None = None
         self._stopped = False
         self._lost: set[WorkerId] = set()
@@ -49,18 +50,23 @@ class Orders:
             if assignment.generation <= max(self._current_generation, self._aborted):
                 return
             self._assignment = assignment
-            self._until_step, self._save_at = assignment.step, set()
+            self._until_step, self._save_at, self._rates = assignment.step, set(), assignment.rates
             self._changed.notify_all()
         self._tell()
 
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...]) -> None:
-        """Extend the leave; it never shrinks within a generation."""
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...], rates: Rates = ()) -> None:
+        """Extend the leave; it never shrinks within a generation. `rates` change for later steps only."""
         with self._changed:
             if generation != self._current_generation:
                 return
             self._until_step = max(self._until_step, until_step)
             self._save_at.update(save_at)
+            self._rates = rates or self._rates
             self._changed.notify_all()
+
+    def rates(self) -> Rates:
+        """(committed steps, `training.lr` of the steps after them), oldest first."""
+        return self._rates
 
     def abort(self, generation: int, *, lost: Collection[WorkerId] = ()) -> Decision | None:
         """Promise that nothing of `generation` or older decides from here on; the newest decision at that moment.

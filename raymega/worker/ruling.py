@@ -5,6 +5,7 @@
 Whoever has reduced a step can apply it later, from the same facts, to the same gradients: nothing else goes in.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -13,7 +14,9 @@ from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
 from raymega.pipeline.ledger import expected_work
 from raymega.plan.plan import Plan
+from raymega.train.lr_schedule import rated
 from raymega.train.step_facts import Commit, Expected, Facts, Skip, decide
+from raymega.worker.interface import Rates
 from raymega.worker.state import TrainState
 
 
@@ -43,11 +46,15 @@ class Constants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Rules on the step after that of `state`; `constants` are of the plan by which the state is held."""
+    """Rules on the step after that of `state`; `constants` are of the plan by which the state is held.
+
+    `rates`: those that were asked for beside the config.
+    """
 
     config: Config
     state: TrainState
     constants: Constants
+    rates: Callable[[], Rates]
 
     def expected(self, *, generation: int, tokens: int) -> Expected:
         """What the merged facts must say, or nobody commits."""
@@ -64,7 +71,7 @@ class Rule:
     def decide(self, facts: Facts, *, expected: Expected) -> Commit | Skip:
         """The ruling. Raises: RaymegaBug if the facts are not those of exactly the work of this step."""
         trained = self.state.committed + 1 - self.state.skipped
-        training = self.config.training
+        training = rated(self.config.training, self.rates(), step=self.state.committed + 1)
         return decide(facts, expected=expected, training=training, samples=trained * training.batch_size)
 
     def apply(self, ruling: Commit | Skip, *, decided_in: int) -> None:

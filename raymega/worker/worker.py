@@ -32,6 +32,7 @@ from raymega.worker.interface import (
     Decision,
     GenerationBroken,
     Pulse,
+    Rates,
     StepBatch,
     WorkerFailed,
     WorkerSettings,
@@ -88,9 +89,9 @@ class Worker:
         if self.orders.is_current(generation):
             self.batches.put(batches)
 
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...] = ()) -> None:
+    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...] = (), rates: Rates = ()) -> None:
         """Leave to run until `until_step` steps are committed."""
-        self.orders.grant(generation, until_step, save_at)
+        self.orders.grant(generation, until_step, save_at, rates)
 
     def abort(self, generation: int, lost: tuple[WorkerId, ...] = ()) -> Decision | None:
         """Leave `generation`; returns the newest decision: a promise that no other follows.

@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.control.commands import Answer, AssignPlan, Finish, Grant
-from raymega.control.events import DrainAsked, NodesChanged, ResizeAsked, StopAsked
+from raymega.control.events import (
+    CheckpointAsked,
+    DrainAsked,
+    NodesChanged,
+    PauseAsked,
+    ResizeAsked,
+    ResumeAsked,
+    SetAsked,
+    StopAsked,
+)
 from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
 from raymega.control.states import Failed, Finished, first_state
@@ -31,8 +40,15 @@ DRAINS = st.builds(
     by_t=st.floats(1000.0, 1030.0),
     cause=st.just("a notice"),
 )
+STEERS = (
+    st.builds(PauseAsked, request=st.integers(1, 9))
+    | st.builds(ResumeAsked, request=st.integers(1, 9), steps=st.none() | st.integers(1, 4))
+    | st.builds(SetAsked, request=st.integers(1, 9), lr=st.sampled_from([1e-3, 2e-3]))
+    | st.builds(CheckpointAsked, request=st.integers(1, 9))
+)
+LET_GO_S = 13.0  # after all that happens: whoever holds a run lets it go again
 HAPPENINGS = st.lists(st.tuples(st.floats(0.0, 12.0), STOPS | CLUSTERS), max_size=4)
-CHANGES = st.lists(st.tuples(st.floats(0.0, 12.0), STOPS | CLUSTERS | RESIZES | DRAINS), max_size=6)
+CHANGES = st.lists(st.tuples(st.floats(0.0, 12.0), STOPS | CLUSTERS | RESIZES | DRAINS | STEERS), max_size=6)
 WORLDS = st.fixed_dictionaries(
     {
         "kill_at": st.dictionaries(STEPS, st.integers(0, 3), max_size=1),
@@ -111,6 +127,7 @@ def test_a_run_whose_plan_changes_keeps_them_too(world, moves, happenings, stand
     hands = FakeHands(nodes=nodes(2, 2, 2), **{**world, **moves})
     for after_s, event in happenings:
         hands.tell(after_s, event)
+    hands.tell(LET_GO_S, ResumeAsked(request=10))
     mind = moving_brain(eval_every=eval_every, standbys=standbys, steady_s=1.0)
     witness = Witness(brain=mind)
     last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])

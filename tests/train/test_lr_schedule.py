@@ -1,7 +1,7 @@
 import pytest
 
 from raymega.config.schema import TrainingConfig
-from raymega.train.lr_schedule import lr_at
+from raymega.train.lr_schedule import lr_at, rated
 
 
 def training(**facts):
@@ -44,3 +44,10 @@ def test_a_schedule_that_ends_with_its_warm_up_is_flat_at_min_lr():
     config = training(lr_schedule="linear", warmup_samples=100, decay_samples=100, min_lr=1e-4)
     assert lr_at(config, samples=100) == 1e-3
     assert lr_at(config, samples=101) == pytest.approx(1e-4)
+
+
+def test_a_rate_that_was_asked_for_holds_for_later_steps_and_is_scheduled_as_the_first():
+    config = training(lr_schedule="linear", decay_samples=1600)
+    rates = ((10, 2e-3), (50, 4e-3))
+    assert [rated(config, rates, step=step).lr for step in (1, 10, 11, 50, 51)] == [1e-3, 1e-3, 2e-3, 2e-3, 4e-3]
+    assert lr_at(rated(config, rates, step=50), samples=800) == pytest.approx(1e-3)
