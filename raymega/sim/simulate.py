@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from raymega.config.schema import Config
+from raymega.config.choices import divisors, number
+from raymega.config.schema import Auto, Config
 from raymega.control.decision import Brain
 from raymega.control.events import Event, StopAsked
 from raymega.control.loop import run
@@ -33,6 +34,8 @@ from raymega.sim.times import Times
 
 TICK_S = 5.0
 ENDLESS = 10**9  # steps
+MOST_PASSES = 5000  # micro-batches x stages that are told apart
+LEAST_EACH = 8  # micro-batches of a replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ def simulate(scenario: Scenario) -> Simulation:
         cluster=scenario.cluster,
         team=scenario.team,
         sequence_parallel=scenario.team > 1 and scenario.config.parallelism.sequence_parallel,
+        microbatch_size=scenario.config.training.micro_batch_size,
         constants=scenario.constants,
     )
     full_s = clock.cost(_full_plan(scenario, moves)).step_s
@@ -155,6 +159,8 @@ def _of_teams(scenario: Scenario) -> Config:
     config = scenario.config
     if scenario.cluster.free < 1 or scenario.cluster.nodes[0].free < 1:
         raise ConfigError("The first node of the cluster has no free device; a run needs one. Give it one.")
+    coarse = {"micro_batch_size": _coarse(config)}
+    config = config.model_copy(update={"training": config.training.model_copy(update=coarse)})
     if scenario.team == 1:
         return config
     axes = {"tensor_model_parallel_size": 1, "sequence_parallel": False}
@@ -165,6 +171,22 @@ def _of_teams(scenario: Scenario) -> Config:
             "run": config.run.model_copy(update={"devices": devices}),
         }
     )
+
+
+def _coarse(config: Config) -> int:
+    """Samples of the micro-batches that are told apart: of large runs, as many at once as leave enough of them.
+
+    A step is timed with the micro-batches of the config; only what is left of a broken one is counted in these.
+    """
+    batch, micro = config.training.batch_size, config.training.micro_batch_size
+    dp, pp = (number(size) for size in _axes(config))
+    least = max(MOST_PASSES // pp, LEAST_EACH * dp)
+    sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= least]
+    return max(sizes, default=micro) if batch // micro * pp > MOST_PASSES else micro
+
+
+def _axes(config: Config) -> tuple[int | Auto, int | Auto]:
+    return config.parallelism.data_parallel_size, config.parallelism.pipeline_model_parallel_size
 
 
 def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:

@@ -23,7 +23,7 @@ from raymega.plan.programs import team_name
 from raymega.plan.repairs import RepairOrder, step_programs_of
 from raymega.plan.uneven import work_of
 
-MOST_PASSES = 5000
+MOST_PASSES = 5000  # micro-batches x stages whose programs are timed where routes cross
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,7 @@ class StepClock:
         cluster: all nodes are like its first.
         team: devices that one simulated worker stands for; they share a node.
         sequence_parallel: of these teams.
+        microbatch_size: samples, where plans tell fewer micro-batches apart than there are.
         scale: measured seconds of a step over predicted ones.
     """
 
@@ -55,6 +56,7 @@ class StepClock:
     cluster: Cluster
     team: int = 1
     sequence_parallel: bool = False
+    microbatch_size: int | None = None
     constants: Constants = PUBLISHED
     scale: float = 1.0
     _whole: dict[tuple[object, ...], StepSeconds] = field(default_factory=dict)
@@ -104,7 +106,10 @@ class StepClock:
         """The layout on devices."""
         layout = layout_of(plan)
         mesh, cut = replace(layout.mesh, tp=layout.mesh.tp * self.team), self.sequence_parallel
-        return replace(layout, mesh=mesh, sequence_parallel=cut or layout.sequence_parallel)
+        micro = self.microbatch_size or layout.microbatch_size
+        return replace(
+            layout, mesh=mesh, microbatch_size=micro, sequence_parallel=cut or layout.sequence_parallel
+        )  # fmt: skip
 
     def _packed(self, mesh: Mesh) -> tuple[Cluster, tuple[str, ...]]:
         """Ranks filled into nodes of the kind that the cluster is made of, teams whole."""
