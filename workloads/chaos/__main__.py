@@ -1,14 +1,18 @@
-"""`python -m workloads.chaos [kills] [soak] [trace]`: what `make chaos` runs."""
+"""`python -m workloads.chaos [kills] [soak] [trace] [available] [kept] [regroup]`: what `make chaos` runs."""
 
 import sys
 import time
+from collections.abc import Iterator
 
+from workloads.chaos.availability import available, kept_throughput, regrouped
 from workloads.chaos.crew import fork_server
 from workloads.chaos.kills import LAYOUTS, Verdict, kill, kills_of, opened
 from workloads.chaos.replay import drawn, replay
 from workloads.chaos.soak import soak
+from workloads.chaos.toy import Layout
 
-PARTS = ("kills", "soak", "trace")
+PARTS = ("kills", "soak", "trace", "available", "kept", "regroup")
+FOUR = Layout(dp=4, tp=1, pp=1)
 
 
 def all_kills() -> int:
@@ -34,6 +38,18 @@ def all_kills() -> int:
     return failed
 
 
+def measures(parts: list[str]) -> Iterator[str]:
+    """What is not right or wrong but a number."""
+    if "available" in parts:
+        yield f"{available(failures=10, every=6)}"
+        yield f"{available(failures=20, every=1)}"
+    if "kept" in parts:
+        yield f"{FOUR}, dead workers stay away:"
+        yield from map(str, kept_throughput(FOUR, wait_s=0.17))
+    if "regroup" in parts:
+        yield f"{regrouped(failures=10)}"
+
+
 def main(words: list[str]) -> int:
     """Run the parts that are named, or all."""
     parts = words or list(PARTS)
@@ -43,6 +59,8 @@ def main(words: list[str]) -> int:
             print(soak(steps=400, faults=200, seed=0), flush=True)
         if "trace" in parts:
             print(f"trace: {replay(drawn(changes=60, seed=0), speed=100.0, steps=400)}", flush=True)
+        for line in measures(parts):
+            print(line, flush=True)
     return failed
 
 
