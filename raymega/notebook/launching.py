@@ -1,0 +1,115 @@
+"""Starts runs, and finds those that others have started.
+
+    launch("nano")                     here, until its end; an interrupt stops it at its next step, saved
+    launch("nano", background=True)    by a process of its own, which outlives this one; returns at once
+    attach("quick-otter")              whoever has started it, alive or over
+
+Launching is idempotent: a name that is alive with the same config is attached to, with another it is refused.
+"""
+
+import json
+import os
+import secrets
+import time
+from typing import Any
+
+import yaml
+
+from raymega.config.load import load, to_yaml
+from raymega.config.schema import Config
+from raymega.driver.background import spawn
+from raymega.driver.lock import Owner, read_owner
+from raymega.driver.preflight import resolved
+from raymega.driver.ray_access import TOKEN_VARIABLE
+from raymega.driver.reading import config_of, run_directory
+from raymega.driver.run_dir import RunDirectory, write_whole
+from raymega.driver.train import train
+from raymega.errors import ConfigError
+from raymega.notebook.run import Run
+
+LAUNCHED = "launched.yaml"  # below logs/: what the newest launch in the background was to do
+Words = str | Config | dict[str, Any]
+"""A preset, a file, a config, or the sections of one."""
+
+
+def launch(config: Words = "nano", *, background: bool = False, resume: int | str = "auto", **overrides: Any) -> Run:
+    """Train what `config` says; in the background it goes on without this process.
+
+    Args:
+        overrides: sections laid over the config: `training={"steps": 50}, run={"name": "demo"}`.
+        resume: auto (the newest whole checkpoint), none, or a step.
+
+    Raises: ConfigError naming the owner where the name is alive with another config; any error of a config.
+    """
+    full, directory = resolved(read(config, overrides))
+    owner = _owner_alive(directory)
+    if owner is not None:
+        _refuse_if_other(full, directory, owner)
+        print(f"run {full.run.name} is alive with this config: attached to it, at step {Run.at(directory).committed}")
+        return Run.at(directory)
+    if not background:
+        code = train(full, resume=resume)
+        print(f"run {full.run.name} ended with exit code {code}")
+        return Run.at(directory)
+    return _in_background(full, directory, resume=str(resume))
+
+
+def attach(name: str) -> Run:
+    """The run of this name below ./runs, or in this directory. Raises: StateError if there is none."""
+    return Run.at(run_directory(name))
+
+
+def read(config: Words, overrides: dict[str, Any]) -> Config:
+    """The config that `config` stands for, with `overrides` laid over it. Raises: ConfigError."""
+    sets = tuple(_sets(overrides))
+    if isinstance(config, str):
+        return config_of(config, overrides=sets)
+    text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(config)
+    return load(text, source="config", overrides=sets)
+
+
+def _sets(overrides: dict[str, Any], prefix: str = "") -> list[str]:
+    """`a.b=value` for each value of nested sections."""
+    found: list[str] = []
+    for key, value in overrides.items():
+        if isinstance(value, dict):
+            found += _sets(value, f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key}={json.dumps(value)}")
+    return found
+
+
+def _owner_alive(directory: RunDirectory) -> Owner | None:
+    owner = read_owner(directory.lock)
+    return owner if owner is not None and not owner.is_gone(time.time()) else None
+
+
+def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> None:
+    """Raises: ConfigError naming the owner and what differs."""
+    there = directory.read_config() if directory.is_begun() else full
+    if there == full:
+        return
+    old, new = there.model_dump(mode="json"), full.model_dump(mode="json")
+    keys = [f"{name}.{key}" for name in old for key in old[name] if old[name][key] != new[name][key]]
+    raise ConfigError(
+        f"run {full.run.name} is alive with another config ({', '.join(keys[:5])}); its owner is {owner.controller} "
+        f"(process {owner.pid} on {owner.host}). Attach to it, stop it, or choose another run.name."
+    )
+
+
+def _in_background(full: Config, directory: RunDirectory, *, resume: str) -> Run:
+    directory.create()
+    file = directory.logs / LAUNCHED
+    write_whole(file, to_yaml(full))
+    if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        os.environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(32))  # one for all runs that are launched from here
+    keeper = spawn(file, run=directory, resume=resume, env=_address())
+    print(f"run {full.run.name} starts in the background: {directory.path}")
+    return Run(name=str(full.run.name), directory=directory, keeper=keeper)
+
+
+def _address() -> dict[str, str]:
+    """The Ray that this process is connected to, for the keeper; without one it sees for itself."""
+    import ray
+
+    return {"RAY_ADDRESS": ray.get_runtime_context().gcs_address} if ray.is_initialized() else {}

@@ -1,0 +1,230 @@
+"""A run to be driven from a notebook, a script or a terminal, whoever has started it.
+
+    run.wait(step=20)     run.metrics()    run.events()     run.logs(rank=1)     run.status      from its directory
+    run.resize(dp=1)      run.drain(..)    run.stop() ..    messages to its controller, each answered with its reason
+
+Verbs find the controller anew each time: it may have been replaced, or the kernel restarted.
+"""
+
+import math
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from raymega.control.commands import Answer
+from raymega.control.events import CheckpointAsked, PauseAsked, ResumeAsked, SetAsked
+from raymega.driver.accounting import progress_of
+from raymega.driver.background import last_words
+from raymega.driver.finding import end_of, refuse_if_over
+from raymega.driver.json_lines import read_lines
+from raymega.driver.live_run import LiveRun
+from raymega.driver.lock import read_owner
+from raymega.driver.rank_log import log_of_rank
+from raymega.driver.ray_session import ray_of
+from raymega.driver.reading import checkpoint_of
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_status import RunStatus, status_of
+from raymega.errors import ClusterError, ConfigError, StateError
+from raymega.mesh import Mesh
+from raymega.notebook.drawing import Curve, Svg, loss_picture, mesh_picture, page
+from raymega.plan.plan import Plan
+
+LOOK_S = 0.1
+START_LIMIT_S = 120.0
+KILL_AHEAD_S = 1.0  # an order takes that long to reach a worker, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run by its directory. `keeper`: the process that keeps it, where this one has started it."""
+
+    name: str
+    directory: RunDirectory
+    keeper: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def at(cls, directory: RunDirectory) -> "Run":
+        """The run in `directory`."""
+        return cls(name=directory.path.name, directory=directory)
+
+    # What its directory tells.
+
+    @property
+    def status(self) -> RunStatus:
+        """Where it stands. Raises: StateError before it has begun."""
+        return status_of(self.directory)
+
+    @property
+    def committed(self) -> int:
+        """Committed steps."""
+        return max((line["step"] for line in read_lines(self.directory.metrics)), default=0)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in force, or the last one; None before the first."""
+        progress = progress_of(self.directory)
+        return progress.plan if progress is not None else None
+
+    def metrics(self) -> pa.Table:
+        """One row a committed step; `.to_pandas()` where pandas is wanted."""
+        return pa.Table.from_pylist(list(read_lines(self.directory.metrics)))
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, and why what was done, oldest first."""
+        return list(read_lines(self.directory.events))
+
+    def logs(self, *, rank: int) -> str:
+        """What the worker of this rank of the plan in force has printed. Raises: ConfigError if there is none."""
+        return log_of_rank(self.directory, rank=rank).read_text(encoding="utf-8", errors="replace")
+
+    def loss_plot(self, *, beside: "Run | None" = None) -> Svg:
+        """The loss over steps, with what happened; `beside`: another run's, dashed."""
+        curves = [Curve(label=self.name, points=self._losses(), color="#1f77b4")]
+        if beside is not None:
+            curves.append(Curve(label=beside.name, points=beside._losses(), color="#d62728", dashed=True))
+        return loss_picture(curves, events=self.events())
+
+    def _losses(self) -> tuple[tuple[int, float], ...]:
+        return tuple((line["step"], line["loss"]) for line in read_lines(self.directory.metrics))
+
+    def _repr_html_(self) -> str:
+        progress = progress_of(self.directory) if self.directory.is_begun() else None
+        if progress is None or progress.plan is None:
+            return page(str(self))
+        nodes = {seat.worker: seat.node for seat in progress.seats}
+        return page(str(self), mesh_picture(progress.plan, nodes=nodes), self.loss_plot())
+
+    def sample(self, text: str = "", *, tokens: int = 60, seed: int = 0) -> str:
+        """Let the newest checkpoint go on with `text`. Raises: StateError while there is none."""
+        from raymega.worker.sample import Draws, sample_text
+
+        checkpoint = checkpoint_of(self.directory, step="auto")
+        draws = Draws(num_tokens=tokens, seed=seed)
+        return sample_text(self.directory.read_config(), checkpoint=checkpoint, prompt=text, draws=draws)
+
+    def wait(self, *, step: int | None = None, limit_s: float = math.inf) -> "Run":
+        """Block until `step` steps are committed, or the run is over; an interrupt leaves the run as it is.
+
+        Raises: StateError if it is over before that step; ClusterError if it takes longer than `limit_s`.
+        """
+        until = time.monotonic() + limit_s
+        while step is None or self.committed < step:
+            if self.is_over():
+                if step is None or self.committed >= step:
+                    return self
+                raise StateError(f"run {self.name} is over at step {self.committed}, before step {step}: {self._end()}")
+            if time.monotonic() > until:
+                raise ClusterError(f"run {self.name} is at step {self.committed} after {limit_s:g} s. Wait longer.")
+            time.sleep(LOOK_S)
+        return self
+
+    def is_over(self) -> bool:
+        """Whether nobody leads it any more; a run that is only starting is not over."""
+        if self.keeper is not None:
+            return self.keeper.poll() is not None
+        owner = read_owner(self.directory.lock)
+        return owner is None or owner.is_gone(time.time())
+
+    # What its controller is asked; it takes effect at the next boundary that all workers share.
+
+    def pause(self) -> str:
+        """Stand at that boundary until `resume` or `step`."""
+        return self._asked(lambda live: live.ask(PauseAsked(request=0)))
+
+    def resume(self) -> str:
+        """Go on."""
+        return self._asked(lambda live: live.ask(ResumeAsked(request=0)))
+
+    def step(self, steps: int = 1) -> str:
+        """Go on for so many steps, and stand again."""
+        return self._asked(lambda live: live.ask(ResumeAsked(request=0, steps=steps)))
+
+    def set(self, *, lr: float) -> str:
+        """Train with `lr` in the place of `training.lr`; the schedule scales it as before."""
+        return self._asked(lambda live: live.ask(SetAsked(request=0, lr=lr)))
+
+    def checkpoint(self) -> str:
+        """Save that boundary's next step."""
+        return self._asked(lambda live: live.ask(CheckpointAsked(request=0)))
+
+    def resize(
+        self, *, devices: int | None = None, dp: int | None = None, tp: int | None = None, pp: int | None = None
+    ) -> str:
+        """Go on with so many devices, or as this mesh, from a boundary on."""
+        axes = (dp, tp, pp)
+        if (devices is None) == all(axis is None for axis in axes):
+            raise ConfigError("resize wants to know one thing: either devices=N or some of dp=, tp=, pp=.")
+        mesh = None if devices is not None else Mesh(dp=dp or 1, tp=tp or 1, pp=pp or 1)
+        return self._asked(lambda live: live.resize(devices=devices, mesh=mesh))
+
+    def drain(self, node: str, *, deadline_s: float = 30.0) -> str:
+        """Leave `node` (its id or its beginning, host, or address) before it is gone."""
+        import ray
+
+        from raymega.driver.drain import node_named
+
+        def drained(live: LiveRun) -> Answer:
+            found = node_named(node, rows=ray.nodes())
+            return live.drain(found, deadline_s=deadline_s, cause="run.drain")[0]
+
+        return self._asked(drained)
+
+    def kill(self, *, worker: int) -> str:
+        """Have the worker of this rank end itself by SIGKILL within a step that is near."""
+        plan, last = self.plan, next(iter(list(read_lines(self.directory.metrics))[-1:]), None)
+        if plan is None or not 0 <= worker < len(plan.workers):
+            raise ConfigError(f"run {self.name} has no rank {worker}.")
+        ahead = 3 if last is None else max(3, math.ceil(KILL_AHEAD_S / max(last["step_s"], 1e-3)))
+        at, step = plan.mesh.coord(worker), self.committed + ahead
+        order = f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={step} action=B0"
+        with self._live() as live:
+            live.chaos((order,))
+        return order
+
+    def stop(self, *, grace_s: float | None = None) -> str:
+        """End after the next step, saved; waits for the end. One that is over is left alone."""
+        if self.is_over():
+            return f"it is over already: {self._end()}"
+        with self._live() as live:
+            ended = live.stop(grace_s=grace_s)
+        if self.keeper is not None:
+            self.keeper.wait()
+        return ended.reason if ended is not None else self._end()
+
+    def _asked(self, ask: Callable[[LiveRun], Answer]) -> str:
+        with self._live() as live:
+            answer = ask(live)
+        if not answer.accepted:
+            raise ClusterError(f"run {self.name} goes on as it is: {answer.reason}")
+        return answer.reason
+
+    @contextmanager
+    def _live(self) -> Iterator[LiveRun]:
+        """The run's controller, once it is there. Raises: ConfigError for a run that is over."""
+        until = time.monotonic() + START_LIMIT_S
+        while not self._is_led():
+            if self.is_over():
+                if self.directory.is_begun():
+                    refuse_if_over(self.name, self.directory)
+                raise ClusterError(f"run {self.name} did not begin: {last_words(self.directory)}")
+            if time.monotonic() > until:
+                raise ClusterError(f"run {self.name} has no controller after {START_LIMIT_S:.0f} s.")
+            time.sleep(LOOK_S)
+        with ray_of(self.directory.lock):
+            yield LiveRun.find(self.name)
+
+    def _is_led(self) -> bool:
+        owner = read_owner(self.directory.lock)
+        return owner is not None and owner.controller == f"raymega:{self.name}" and not owner.is_gone(time.time())
+
+    def _end(self) -> str:
+        over = end_of(self.directory)
+        return str(over["reason"]) if over is not None else last_words(self.directory)
+
+    def __str__(self) -> str:
+        return str(self.status) if self.directory.is_begun() else f"{self.name}  starting"

@@ -1,0 +1,77 @@
+"""A run that is driven from Python: launched in the background, found again, asked, and ended; on a real local Ray."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import raymega
+from raymega.errors import ConfigError, RaymegaError, StateError
+from raymega.notebook.run import Run
+
+LIMIT_S = 200.0
+TINY: dict[str, Any] = {
+    "run": {"name": "tiny", "device": "cpu"},
+    "model": {"hidden_size": 32, "num_layers": 2, "num_attention_heads": 2},
+    "data": {"tokenizer": "byte", "seq_len": 32},
+    "parallelism": {"data_parallel_size": 2},
+    "training": {"steps": 100_000, "batch_size": 8, "micro_batch_size": 4},
+    "log": {"tensorboard": False},
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path) -> Iterator[Run]:
+    """A run in the background that trains; it ends with the test, and leaves nothing."""
+    launched = raymega.launch(TINY, background=True)
+    yield launched.wait(step=2, limit_s=LIMIT_S)
+    assert launched.keeper is not None
+    keeper = psutil.Process(launched.keeper.pid) if launched.keeper.poll() is None else None
+    family = keeper.children(recursive=True) if keeper is not None else []
+    with contextlib.suppress(RaymegaError):
+        launched.stop()
+    launched.keeper.wait(timeout=LIMIT_S)
+    assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not launched.directory.lock.exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_run_in_the_background_is_driven_by_whoever_finds_it(run: Run, capsys):
+    again = raymega.launch(TINY, background=True)
+    assert again == run
+    assert "attached" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"alive with another config \(training.lr\); its owner is raymega:tiny"):
+        raymega.launch(TINY, background=True, training={"lr": 0.5})
+    found = raymega.attach("tiny")
+    assert "as asked for, 1 devices" in found.resize(devices=1)
+    found.wait(step=found.committed + 50, limit_s=LIMIT_S)
+    assert found.metrics().column("mesh")[-1].as_py() == "dp=1 tp=1 pp=1"
+    assert "all workers pause after step" in found.pause()
+    assert "lr is 0.0001 after step" in found.set(lr=1e-4)
+    before = found.committed
+    found.step(3)
+    assert "is saved" in found.checkpoint()
+    assert "training goes on" in found.resume()
+    found.wait(step=before + 100, limit_s=LIMIT_S)
+    assert found.metrics().column("lr")[-1].as_py() == 1e-4
+    assert "stopped and saved" in run.stop()
+    assert run.is_over()
+    for verb in (found.pause, found.resume, found.step, lambda: found.set(lr=1.0), lambda: found.resize(devices=1)):
+        with pytest.raises(ConfigError, match="does not train: it is over"):
+            verb()
+    assert "over already" in found.stop()
+
+
+def test_an_unknown_run_is_refused_with_what_there_is(here: Path):
+    with pytest.raises(StateError, match="nope is no run"):
+        raymega.attach("nope")
