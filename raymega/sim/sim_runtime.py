@@ -161,14 +161,8 @@ class SimHands:
         num_bytes = self.moves.busiest_bytes(command.move, command.plan)
         move_s = num_bytes / self.times.move_bytes_per_s
         for worker in command.move.members(command.plan):
-            part = StatePart(
-                worker=worker, step=command.step, skipped=0, position=0, lr=0.0, updates=0, before=(), after=()
-            )
-            told = StateMoved(
-                worker=worker, generation=command.generation, part=part, bytes_received=num_bytes,
-                seconds={"move": move_s},
-            )  # fmt: skip
-            self._in_generation(self.times.regroup_s + move_s, _saying(told))
+            moved = _moved(worker, command, num_bytes=num_bytes, move_s=move_s)
+            self._in_generation(self.times.regroup_s + move_s, _saying(moved))
 
     def _run(self) -> None:
         """Begin a step, if there is leave and none runs."""
@@ -276,4 +270,12 @@ def _left(
         work = TeamReport(stages=stages_of(plan, at.stage), done=done, logged=done)
     return GenerationLeft(
         worker=worker, generation=generation, reason="told to", committed=step, decided_in=decided_in, work=work
+    )
+
+
+def _moved(worker: WorkerId, command: AssignPlan, *, num_bytes: int, move_s: float) -> StateMoved:
+    part = StatePart(worker=worker, step=command.step, skipped=0, position=0, lr=0.0, updates=0, before=(), after=())
+    seconds = {"move": move_s}
+    return StateMoved(
+        worker=worker, generation=command.generation, part=part, bytes_received=num_bytes, seconds=seconds
     )
