@@ -16,7 +16,7 @@ from raymega.comm.group import Fabric, GroupSpec
 from raymega.comm.p2p import Outbox
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
-from raymega.pipeline.actions import Action, Kind, Program
+from raymega.pipeline.actions import Program
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.repairs import RepairOrder, stages_of
 from raymega.worker.batches import BatchStore
@@ -42,7 +42,7 @@ from raymega.worker.ruling import Constants, Rule
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
 from raymega.worker.step import Done, Step
-from raymega.worker.step_report import report_of
+from raymega.worker.step_report import report_of, team_report
 from raymega.worker.step_work import StepWork
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
@@ -156,22 +156,12 @@ class Generation:
         """Do steps until the generation is over."""
         state, desk = self._step.state, self._desk
         self.phase = "idle"
-        is_first = True
         while (leave := desk.orders.next_leave(self.number, state.committed)) is not None:
-            if is_first:
-                self._begin_copies(state)
-                is_first = False
+            desk.held.adopt()
+            desk.copies.begin(state, is_moved=self._assignment.move is not None)
             if not self._one_step(state, leave):
                 return
             self.phase = "idle"
-
-    def _begin_copies(self, state: TrainState) -> None:
-        """The state counts: drop the one before it, with its copies, and copy this one."""
-        desk = self._desk
-        desk.held.adopt()
-        if self._assignment.move is not None:
-            desk.copies.slots.forget(but={desk.settings.worker})
-        desk.copies.take(state)
 
     def _one_step(self, state: TrainState, leave: Leave) -> bool:
         """Whether the generation goes on."""
@@ -190,7 +180,7 @@ class Generation:
         self.work, self._order = None, None
         self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
-        stall_s += self._desk.copies.take(state) if self._is_copied(state.committed) else 0.0
+        stall_s += self._desk.copies.committed(state)
         self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
         self._desk.batches.settle(state.committed)
         if state.committed in self._desk.settings.config.log.trace_steps:
@@ -225,20 +215,10 @@ class Generation:
         plan, work = self._assignment.plan, self.work
         if self._desk.settings.worker not in plan.living:
             return None
+        if self._device.type == "cuda":  # behind an aborted kernel the ledger says more than is true
+            work = None
         stages = stages_of(plan, plan.coord_of(self._desk.settings.worker).stage)
-        if work is None or self._device.type == "cuda":  # behind an aborted kernel the ledger says more than is true
-            return TeamReport(stages=stages)
-        logged = (m for m in self._desk.log.messages if m.step == work.ledger.step)
-        return TeamReport(
-            stages=stages,
-            done=frozenset(work.ledger.facts),
-            logged=frozenset(Action(m.chunk, Kind(m.direction), m.microbatch) for m in logged),
-            spoiled=work.adding,
-        )
-
-    def _is_copied(self, committed: int) -> bool:
-        every = self._desk.settings.config.elastic.copies_every
-        return every > 0 and committed % every == 0
+        return team_report(work, stages=stages, messages=self._desk.log.messages)
 
     def _enter_phase(self, name: str) -> None:
         if name == "decide":

@@ -47,9 +47,10 @@ class _Ends:
 class PeerCopies:
     """Lives as long as the worker; called by its training thread."""
 
-    def __init__(self, *, me: WorkerId) -> None:
+    def __init__(self, *, me: WorkerId, every: int) -> None:
         self.slots = Slots()
-        self._me = me
+        self._me, self._every = me, every
+        self._has_begun = False
         self._ends: _Ends | None = None
         self._underway: list[Future[None]] = []
         self._is_first = True
@@ -75,11 +76,23 @@ class PeerCopies:
         )
         self._is_first = True
 
-    def take(self, state: TrainState) -> float:
-        """Copy the state, and send the copy beside what follows; seconds that the caller was held up.
+    def begin(self, state: TrainState, *, is_moved: bool) -> None:
+        """Copy the state with which a generation begins, once; if it has moved, copies of the one before are void."""
+        if not self._has_begun:
+            if is_moved:
+                self.slots.forget(but={self._me})
+            self._take(state)
+            self._has_begun = True
+
+    def committed(self, state: TrainState) -> float:
+        """Copy the state of the step just committed, if that is due; seconds that the caller was held up.
 
         Raises: GroupBroken, CollectiveTimeout, StaleMessage if the copy before did not arrive.
         """
+        return self._take(state) if self._every and state.committed % self._every == 0 else 0.0
+
+    def _take(self, state: TrainState) -> float:
+        """Take a snapshot, and send it beside what follows."""
         if self._ends is None:
             return 0.0
         began = time.perf_counter()
@@ -106,7 +119,7 @@ class PeerCopies:
         """The generation is over, its groups are closed: what was underway is void, what is sealed stays."""
         if self._ends is not None:
             self._ends.threads.shutdown(cancel_futures=True)
-        self._ends, self._underway = None, []
+        self._ends, self._underway, self._has_begun = None, [], False
 
     def _wait(self) -> None:
         for future in self._underway:

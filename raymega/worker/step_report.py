@@ -1,10 +1,15 @@
-"""What a worker says of a step that it has done."""
+"""What a worker says of a step that it has done, or a part of."""
 
 import time
+from collections.abc import Iterable
 
+from raymega.comm.frames import Message
+from raymega.pipeline.actions import Action, Kind
+from raymega.pipeline.missing import TeamReport
 from raymega.train.step_facts import Commit, Skip
 from raymega.worker.interface import StepReport
 from raymega.worker.step import Done
+from raymega.worker.step_work import StepWork
 
 
 def report_of(done: Done, *, committed: int, generation: int, step_s: float, seconds: dict[str, float]) -> StepReport:
@@ -22,4 +27,22 @@ def report_of(done: Done, *, committed: int, generation: int, step_s: float, sec
         t=time.time(),
         facts=done.facts,
         seconds=seconds,
+    )
+
+
+def team_report(work: StepWork | None, *, stages: tuple[int, ...], messages: Iterable[Message]) -> TeamReport:
+    """What is done of a step that broke, for its repair.
+
+    Args:
+        work: None: nothing that could be gone on with.
+        messages: all that the boundary log holds.
+    """
+    if work is None:
+        return TeamReport(stages=stages)
+    logged = (m for m in messages if m.step == work.ledger.step)
+    return TeamReport(
+        stages=stages,
+        done=frozenset(work.ledger.facts),
+        logged=frozenset(Action(m.chunk, Kind(m.direction), m.microbatch) for m in logged),
+        spoiled=work.adding,
     )

@@ -58,7 +58,7 @@ class Worker:
         saves = Saves(settings=settings, reports=self.reports)
         self._desk = Desk(
             settings=settings, held=Held(), orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
-            copies=PeerCopies(me=settings.worker),
+            copies=PeerCopies(me=settings.worker, every=settings.config.elastic.copies_every),
             log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
             chaos=Chaos(settings=settings, ask=self.reports.add),
         )  # fmt: skip
