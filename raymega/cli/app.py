@@ -73,6 +73,7 @@ def status(
     cluster: Annotated[
         str | None, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="What its step is predicted on.")
     ] = None,
+    workers: Annotated[bool, typer.Option("--workers", help="Say of each worker where its seconds went.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say where a run stands and why, and what was predicted of it, from its directory.
@@ -81,17 +82,20 @@ def status(
     Examples:
       raymega status quick-otter
       raymega status quick-otter --cluster calibration.yaml
+      raymega status quick-otter --workers
     """
     from raymega.cli.foretold import foretold, foretold_json, foretold_text
     from raymega.driver.reading import run_directory
     from raymega.driver.run_status import status_of
+    from raymega.driver.worker_times import worker_lines
 
     directory = run_directory(run)
     found, pairs = status_of(directory), foretold(directory, cluster=cluster)
     if as_json:
         typer.echo(json.dumps(found.to_json() | {"predicted": foretold_json(pairs)}))
     else:
-        typer.echo("\n".join(filter(None, (str(found), foretold_text(pairs, cluster=cluster)))))
+        table = "\n".join(worker_lines(found.workers)) if workers else ""
+        typer.echo("\n".join(filter(None, (str(found), table, foretold_text(pairs, cluster=cluster)))))
 
 
 for verb in (*PLANNING_VERBS, *VERBS):

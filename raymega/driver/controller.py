@@ -276,6 +276,7 @@ def _hands(launch: Launch, beginning: Beginning) -> RayRuntime:
         device=launch.device,
         factory=launch.factory,
         eval_batches=launch.eval_batches,
+        began_t=launch.began_t,
         start_limit_s=launch.start_limit_s,
     )
     publisher = Publisher(config=launch.config, imprint=launch.imprint, directory=launch.checkpoint_dir)

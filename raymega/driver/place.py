@@ -12,6 +12,7 @@ class Place:
     Args:
         factory: `module:callable` that makes a worker.
         eval_batches: full batches of one evaluation; 0: no evaluation.
+        began_t: when the run was asked for.
         start_limit_s: how long a worker may take to come to life.
     """
 
@@ -21,4 +22,5 @@ class Place:
     device: Device
     factory: str
     eval_batches: int
+    began_t: float
     start_limit_s: float

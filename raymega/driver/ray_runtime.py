@@ -40,7 +40,9 @@ from raymega.driver.node_watch import NodeWatch
 from raymega.driver.place import Place
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.run_dir import RunDirectory
 from raymega.driver.tenure import Tenure
+from raymega.driver.time_sheets import TimeSheets
 from raymega.driver.traces import Traces
 from raymega.driver.translate import event_of, failed
 from raymega.driver.worker_group import WorkerGroup, end_leftovers
@@ -95,13 +97,11 @@ class RayRuntime:
             hiring_of(config, place=place, epoch=tenure.epoch, watch=self._watch, chaos=self._chaos), hearing=hearing
         )
         self._membership = Membership(
-            self._workers,
-            make_sources=make_sources,
-            rendezvous=self._rendezvous,
-            eval_batches=place.eval_batches,
+            self._workers, make_sources=make_sources, rendezvous=self._rendezvous, eval_batches=place.eval_batches,
             failed=self._fail,
-        )
+        )  # fmt: skip
         self._memory: dict[WorkerId, int] = {}
+        self._times = TimeSheets(RunDirectory(path=Path(place.run_dir)).workers, began_t=place.began_t)
         self._traces = Traces(folder=Path(place.run_dir) / "traces", later=lambda work: self._do(self._clerk, work))
 
     def now(self) -> float:
@@ -149,8 +149,10 @@ class RayRuntime:
     def carry_out(self, command: Command) -> None:
         match command:
             case ask.StartWorkers():
+                self._times.asked((seat.worker for seat in command.seats), t=self.now())
                 self._do(self._orders, lambda: self._workers.start(command.seats))
             case ask.StopWorkers():
+                self._times.stopped(command.workers, t=self.now())
                 self._do(self._undertaker, lambda: self._workers.stop(command.workers))
             case ask.AssignPlan():
                 self._do(self._orders, lambda: self._membership.assign(command))
@@ -176,6 +178,7 @@ class RayRuntime:
         self._orders.shutdown(cancel_futures=True)
         self._undertaker.shutdown()
         self._membership.close()
+        self._do(self._clerk, lambda: self._times.write(t=time.time()))
         end_workers()
         self._clerk.shutdown()
         self._watch.close()
@@ -203,12 +206,9 @@ class RayRuntime:
             return
         try:
             self._publisher.publish(
-                step=step,
-                generation=command.generation,
-                workers=command.workers,
-                tokens_total=tokens_total,
+                step=step, generation=command.generation, workers=command.workers, tokens_total=tokens_total,
                 skipped=skipped,
-            )
+            )  # fmt: skip
         except (StateError, OSError) as error:
             self.tell(CheckpointFailed(step=step, reason=str(error)))
         else:
@@ -219,6 +219,8 @@ class RayRuntime:
 
     def _heard(self, pulse: Pulse) -> None:
         self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
+        if self._times.heard(pulse.worker, pulse.spent, t=time.time()):
+            self._do(self._clerk, lambda: self._times.write(t=time.time()))
         for _, report in pulse.reports:
             self._take(pulse.worker, report)
 
@@ -251,6 +253,7 @@ class RayRuntime:
 
     def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
         self._memory.pop(worker, None)
+        self._times.lost(worker, t=time.time())
         node = self._workers.node_of(worker)
         gone = node not in self._watch.alive
         heard = self._membership.heard

@@ -3,6 +3,7 @@
 RUNDIR/config.yaml      as resolved
        metrics.jsonl    one line a committed step
        events.jsonl     what happened, and why what was done
+       workers.json     where each worker's seconds went
        journal/         every decision, replayable
        logs/  tensorboard/  traces/  checkpoints/
        LOCK             who is writing here
@@ -60,6 +61,10 @@ class RunDirectory:
     @property
     def summary(self) -> Path:
         return self.path / "summary.txt"
+
+    @property
+    def workers(self) -> Path:
+        return self.path / "workers.json"
 
     @property
     def lock(self) -> Path:

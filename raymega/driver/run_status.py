@@ -3,6 +3,8 @@
 quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
 2,311 tokens/s  491,520 tokens  last line 2 s ago
 goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
+    start             36.1 s    3.0%
+    useful           968.3 s   80.4%    ... and so on, to 100 %
 standing by: w4 on 4c1f02aa91b3
 to be left: 9aa07c3e11d0 within 12 s
 last: w2 is lost: its process ended; going on from step 100 with 2 devices
@@ -23,6 +25,7 @@ from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
 from raymega.driver.progress import Progress
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
 
 SHOWN_DIGITS = 12  # of a node's id
 
@@ -36,7 +39,9 @@ class RunStatus:
         exit_code: of a run that ended.
         reason: of the last decision.
         goodput: share of all worker-seconds that went into committed steps; `useful`: into their computing.
-        worker_s: worker-seconds by category; they add up to all there were.
+        worker_s: worker-seconds by category; they add up to all there were. By the workers' own sheets, else as told
+            by the journal.
+        workers: the same of each worker; none where they have not told yet.
         steps_lost: steps that had been committed and had to be done again.
         standbys: worker -> node of those without a part in the plan, while the run is alive.
         draining: node -> seconds until it has to be left, while the run is alive.
@@ -61,6 +66,7 @@ class RunStatus:
     goodput: float | None
     useful: float | None
     worker_s: dict[str, float]
+    workers: dict[str, dict[str, float]]
     steps_lost: int
     standbys: dict[str, str]
     draining: dict[str, float]
@@ -84,6 +90,7 @@ class RunStatus:
             spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
             lost = f", {self.steps_lost} steps lost" if self.steps_lost else ""
             lines.append(f"goodput {self.goodput:.1%} of {spent}, useful {self.useful:.1%}{lost}")
+            lines += table_lines(self.worker_s)
         if self.standbys:
             seats = (f"{worker} on {node[:SHOWN_DIGITS]}" for worker, node in self.standbys.items())
             lines.append(f"standing by: {', '.join(seats)}")
@@ -110,7 +117,9 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
     standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
     values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
     progress = progress_of(run)
-    spent = progress.goodput if progress is not None and progress.goodput.total_s > 0 else None
+    workers = by_worker(read_times(run.workers))
+    spent = all_of(workers) if workers else dict(progress.goodput.seconds) if progress is not None else {}
+    is_known = sum(spent.values()) > 0
     newest = max((line["t"] for line in (event, last) if "t" in line), default=None)
     return RunStatus(
         name=config.run.name or run.path.name,
@@ -127,9 +136,10 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
         exit_code=event["exit_code"] if ended else None,
         reason=str(event.get("reason", "")),
         since_s=None if newest is None else now - newest,
-        goodput=spent.share if spent is not None else None,
-        useful=spent.share_of("useful") if spent is not None else None,
-        worker_s=dict(spent.seconds) if spent is not None else {},
+        goodput=goodput_of(spent) if is_known else None,
+        useful=share_of(spent, "useful") if is_known else None,
+        worker_s=spent if is_known else {},
+        workers=workers,
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
         standbys=standbys_of(progress) if alive else {},
         draining=draining_of(progress, now=now) if alive else {},

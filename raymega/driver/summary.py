@@ -12,10 +12,10 @@ from pathlib import Path
 from shlex import quote
 
 from raymega.config.fault import counted
-from raymega.control.goodput import CATEGORIES
 from raymega.control.loop import Turn
 from raymega.driver.progress import Facts, Progress
-from raymega.driver.run_dir import write_whole
+from raymega.driver.run_dir import RunDirectory, write_whole
+from raymega.driver.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
 from raymega.plan.plan import Plan
 
 NODE_LETTERS = 8  # of the 56 that Ray names a node with
@@ -53,7 +53,7 @@ def summary(progress: Progress, *, facts: Facts) -> str:
     lines.append(f"  steps          {done}, {story.steps_lost} lost, {max(0, progress.recoveries)} recoveries")
     if progress.last is not None:
         lines.append(f"  tokens         {story.tokens_total:,}, {progress.last.tokens_per_s:,.0f} a second at the end")
-    lines.extend(goodput_lines(progress))
+    lines.extend(goodput_lines(progress, facts=facts))
     if story.checkpoint is not None:
         lines.append(f"  checkpoint     {story.checkpoint.uri}")
     lines.append(f"  run directory  {facts.run_dir}")
@@ -61,13 +61,15 @@ def summary(progress: Progress, *, facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def goodput_lines(progress: Progress) -> Iterator[str]:
-    """Where the worker-seconds went, in one table that adds up to all of them."""
-    spent, useful = progress.goodput, progress.goodput.share_of("useful")
-    yield f"  goodput        {spent.share:.1%} of {spent.total_s:,.1f} worker-seconds, useful {useful:.1%}"
-    known = [name for name in CATEGORIES if spent.seconds[name] > 0]
-    for name in known:
-        yield f"    {name:<12} {spent.seconds[name]:>10,.1f} s {spent.share_of(name):>7.1%}"
+def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
+    """Where the worker-seconds went, in one table that adds up to all of them; as the status tells it."""
+    workers = by_worker(read_times(RunDirectory(path=Path(facts.run_dir)).workers))
+    spent = all_of(workers) if workers else progress.goodput.seconds
+    yield (
+        f"  goodput        {goodput_of(spent):.1%} of {sum(spent.values()):,.1f} worker-seconds, "
+        f"useful {share_of(spent, 'useful'):.1%}"
+    )
+    yield from table_lines(spent)
 
 
 class SummaryFile:
@@ -79,6 +81,10 @@ class SummaryFile:
 
     def saw(self, turn: Turn) -> None:
         self._progress = self._progress.after(turn)
+        self._write()
+
+    def close(self) -> None:
+        """The hands are gone by now, and have written down the last of the workers' seconds."""
         self._write()
 
     def _write(self) -> None:

@@ -38,7 +38,9 @@ def watchers(
         for sink in sinks:
             open_ones.callback(sink.close)
         snapshots = Snapshots(beginning.tenure, progress=progress)
-        yield (beginning.journal, snapshots, *sinks, SummaryFile(run_dir.summary, facts=facts, progress=progress))
+        summary = SummaryFile(run_dir.summary, facts=facts, progress=progress)
+        open_ones.callback(summary.close)
+        yield (beginning.journal, snapshots, *sinks, summary)
 
 
 def _tensorboard(folder: Path, *, step: int, t: float) -> Sink:

@@ -44,6 +44,7 @@ from raymega.worker.state import TrainState
 from raymega.worker.step import Done, Step
 from raymega.worker.step_report import report_of, team_report
 from raymega.worker.step_work import StepWork
+from raymega.worker.time_sheet import TimeSheet, kept_share
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
@@ -64,17 +65,15 @@ class Desk:
     copies: PeerCopies
     log: BoundaryLog
     chaos: Chaos
+    sheet: TimeSheet
 
 
 class Generation:
-    """Runs on the training thread; `phase` may be read by any.
-
-    `work`: what is done of the step in hand. `commits`: the newest steps, as their reports.
-    """
+    """Runs on the training thread. `work`: what is done of the step in hand; `commits`: reports of the newest steps."""
 
     def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric, work: StepWork | None) -> None:
         self.number = assignment.generation
-        self.phase = "building"
+        desk.sheet.begin(self.number, is_moved=assignment.move is not None)
         self.work = work
         self.commits: deque[StepReport] = deque(maxlen=COMMITS_KEPT)
         self._assignment, self._desk, self._fabric = assignment, desk, fabric
@@ -94,7 +93,7 @@ class Generation:
         began = time.perf_counter()
         self._build_world()
         built = time.perf_counter()
-        self.phase = "loading"
+        self._desk.sheet.enter("loading")
         if not self._assignment.keep_state:
             self._desk.orders.forget_decision()
             self._forget_work()
@@ -115,7 +114,7 @@ class Generation:
         self._forget_work()
         self._build_world()
         built = time.perf_counter()
-        self.phase = "moving"
+        self._desk.sheet.enter("moving")
         live = old.state if old is not None else None
         state = TrainState.blank(settings.config, world=self._world, device=self._device, old=live)
         moved = mover.move(old=old, new=state)
@@ -155,18 +154,18 @@ class Generation:
     def run(self) -> None:
         """Do steps until the generation is over."""
         state, desk = self._step.state, self._desk
-        self.phase = "idle"
+        self._desk.sheet.enter("idle")
         while (leave := desk.orders.next_leave(self.number, state.committed)) is not None:
             desk.held.adopt()
             desk.copies.begin(state, is_moved=self._assignment.move is not None)
             if not self._one_step(state, leave):
                 return
-            self.phase = "idle"
+            self._desk.sheet.enter("idle")
 
     def _one_step(self, state: TrainState, leave: Leave) -> bool:
         """Whether the generation goes on."""
         began = time.perf_counter()
-        self.phase = "waiting-batch"
+        self._desk.sheet.enter("waiting-batch")
         order = self._order
         program = self._world.program if order is None else order.program
         batch = self._batch("train", after_step=state.committed, index=0, program=program)
@@ -178,6 +177,7 @@ class Generation:
         if done is None:
             return False
         self.work, self._order = None, None
+        self._desk.sheet.commit(state.committed, wait_s=done.work.wait_s)
         self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
         stall_s += self._desk.copies.committed(state)
@@ -193,6 +193,7 @@ class Generation:
         assignment = self._assignment
         if assignment.settle is not None and state.committed < assignment.step:
             self._step.rule.settle(assignment.settle)
+            self._desk.sheet.settle(assignment.step)
             self._desk.log.release(through_step=assignment.step - 1)
             self.work = None
         assert state.committed == assignment.step, f"the state of {state.committed} steps is that of the assignment"
@@ -201,6 +202,7 @@ class Generation:
     def _begin(self, state: TrainState, order: RepairOrder | None) -> StepWork:
         """The work of the step in hand: what the order keeps of it, or nothing yet."""
         old = self.work if order is not None else None
+        self._desk.sheet.keep(0.0 if old is None or order is None else kept_share(old.ledger.facts, order.kept))
         fresh = StepWork.begin(step=state.committed, generation=self.number)
         self.work = fresh if old is None or order is None else old.keep(order.kept, generation=self.number)
         return self.work
@@ -223,7 +225,7 @@ class Generation:
     def _enter_phase(self, name: str) -> None:
         if name == "decide":
             self._desk.copies.hold_up()
-        self.phase = name
+        self._desk.sheet.enter(name)
         self._desk.chaos.phase(name)
 
     def _batch(self, split: Split, *, after_step: int, index: int, program: Program) -> StepBatch | None:
@@ -242,7 +244,7 @@ class Generation:
         return due and self._assignment.eval_batches > 0
 
     def _evaluate(self, state: TrainState) -> bool:
-        self.phase = "evaluate"
+        self._desk.sheet.enter("evaluate")
         report = evaluate(
             self._eval_batches(state.committed), executor=self._step.executor, world=self._world,
             after_step=state.committed, device=self._device,

@@ -16,6 +16,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import RepairOrder
 from raymega.plan.transition import Transition
+from raymega.worker.time_sheet import Spent
 
 Split = Literal["train", "valid"]
 Rates = tuple[tuple[int, float], ...]
@@ -251,12 +252,13 @@ class Pulse:
     worker: WorkerId
     generation: int
     committed: int
-    phase: str  # idle, building, loading, moving, waiting-batch, compute, reduce, decide, apply
+    phase: str  # idle, building, loading, moving, waiting-batch, compute, .. as in a time sheet
     reports: tuple[tuple[int, Report], ...]  # (sequence number, report), ascending
     rss_bytes: int
     device_bytes: int
     log_bytes: int = 0  # the most that messages of a step have held, for a repair
     copies_bytes: int = 0  # of host memory, for copies of state
+    spent: Spent = field(default_factory=Spent)
 
 
 class WorkerApi(Protocol):
@@ -264,11 +266,9 @@ class WorkerApi(Protocol):
 
     start(assignment)                  leave any older generation, build groups, load, then run as far as granted
     feed(generation, batches)          put batches; idempotent, keyed (split, step, micro-batch)
-    grant(generation, until_step, save_at, rates)  leave to run until `until_step` steps are committed, by `rates`, with
-                                       snapshots after `save_at` (a tuple); an older generation's has no effect
+    grant(generation, until_step, save_at, rates)  leave to run until so many are committed; snapshots after `save_at`
     pulse(since, wait_s)               answer when there is a report newer than `since`, or after wait_s seconds
-    abort(generation, lost)            leave this and every older generation: its groups break from another thread,
-                                       but for a team's own while none of its members is among the `lost`
+    abort(generation, lost)            leave this and older ones: all groups break but those of teams without `lost`
     chaos(orders)                      what is to go wrong on purpose, beside what the config says
     stop()                             end the worker's threads; the process may then be ended
 

@@ -87,6 +87,11 @@ class StepWork:
         """Seconds in which it waited for a neighbour."""
         return sum(end - began for began, end in self.waits)
 
+    @property
+    def done_at(self) -> float:
+        """When its newest action ended, by `time.perf_counter`; 0 before the first."""
+        return max((end for _, _, end in self.spans), default=0.0)
+
     def microbatch_losses(self) -> tuple[MicrobatchLoss, ...]:
         """What it owns of the loss, ascending."""
         return tuple(

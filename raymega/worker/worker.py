@@ -43,6 +43,7 @@ from raymega.worker.peer_copies import PeerCopies
 from raymega.worker.reports import Reports
 from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
+from raymega.worker.time_sheet import TimeSheet
 from raymega.worker.waking import Waking
 from raymega.worker.wires import MakeFabric, connect
 
@@ -60,7 +61,7 @@ class Worker:
             settings=settings, held=Held(), orders=self.orders, reports=self.reports, batches=self.batches, saves=saves,
             copies=PeerCopies(me=settings.worker, every=settings.config.elastic.copies_every),
             log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
-            chaos=Chaos(settings=settings, ask=self.reports.add),
+            chaos=Chaos(settings=settings, ask=self.reports.add), sheet=TimeSheet(),
         )  # fmt: skip
         self._make_fabric = fabric
         lease_s = settings.config.elastic.lease_s
@@ -123,12 +124,13 @@ class Worker:
             worker=self.settings.worker,
             generation=generation.number if generation is not None else 0,
             committed=state.committed if state is not None else 0,
-            phase=generation.phase if generation is not None else "idle",
+            phase=self._desk.sheet.phase,
             reports=reports,
             rss_bytes=psutil.Process().memory_info().rss,
             device_bytes=torch.cuda.max_memory_allocated() if on_cuda else 0,
             log_bytes=self._desk.log.peak_bytes,
             copies_bytes=self.copies.num_bytes,
+            spent=self._desk.sheet.spent,
         )
 
     def _wake(self) -> None:
@@ -193,7 +195,7 @@ class Worker:
     def _serve(self, assignment: Assignment, *, fabric: Fabric) -> None:
         """Send state to those who go on, and stay until the generation is over."""
         assert self._generation is not None, "it is in a generation"
-        self._generation.phase = "moving"
+        self._desk.sheet.enter("moving")
         moved = serve(assignment, settings=self.settings, fabric=fabric, held=self._desk.held, slots=self.copies)
         self.reports.add(moved)
         self.orders.next_leave(assignment.generation, assignment.step)
@@ -217,6 +219,11 @@ class Worker:
         """
         decided, state, broken = self.orders.abort(generation), self.state, self._generation
         left = self.orders.aborted
+        if broken is not None:
+            self._desk.sheet.leave(
+                done_at=broken.work.done_at if broken.work is not None else 0.0,
+                wait_s=broken.work.wait_s if broken.work is not None else 0.0,
+            )
         work = broken.report_work() if broken is not None and state is not None and self._repairs else None
         if work is not None and left != generation:
             work = replace(work, spoiled=True)

@@ -4,10 +4,14 @@ import pytest
 
 from raymega.control.outlook import Drain, Outlook
 from raymega.control.states import Seat, first_state, with_story
-from raymega.driver.progress import Progress
+from raymega.driver.accounting import progress_of
+from raymega.driver.progress import Facts, Progress
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import draining_of, resume_step_of, standbys_of, status_of
-from tests.driver.test_accounting import trained
+from raymega.driver.summary import goodput_lines
+from raymega.driver.time_sheets import TimeSheets
+from raymega.worker.time_sheet import Spent
+from tests.driver.test_accounting import CONFIG, trained
 
 
 def test_status_says_where_the_worker_seconds_of_a_run_went(tmp_path):
@@ -18,6 +22,22 @@ def test_status_says_where_the_worker_seconds_of_a_run_went(tmp_path):
     assert sum(status.worker_s.values()) == pytest.approx(4 * (turns[-1].t - 1000.0))
     assert f"goodput {status.goodput:.1%} of " in str(status)
     assert "2 steps lost" in str(status)
+
+
+def test_status_and_summary_tell_what_the_workers_have_told_of_their_seconds(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    turns = trained(run_dir)
+    sheets = TimeSheets(run_dir.workers, began_t=1000.0)
+    sheets.asked(("w0", "w1"), t=1000.0)
+    sheets.heard("w0", Spent(born_t=1.0, seconds={"useful": 6.0, "bubble": 1.0}), t=1008.0)
+    sheets.heard("w1", Spent(born_t=1.0, seconds={"useful": 4.0, "validation": 4.0}), t=1008.0)
+    sheets.write(t=1008.0)
+    status = status_of(run_dir, now=turns[-1].t)
+    assert status.goodput == pytest.approx(11 / 16)
+    assert status.workers["w1"]["validation"] == 4.0
+    assert "goodput 68.8% of 16.0 worker-seconds, useful 62.5%\n    start               1.0 s    6.2%\n" in str(status)
+    progress, facts = progress_of(run_dir), Facts(name="a", run_dir=str(tmp_path), config=CONFIG, flops_per_token=1)
+    assert "68.8% of 16.0 worker-seconds, useful 62.5%" in next(goodput_lines(progress, facts=facts))
 
 
 @pytest.mark.parametrize(

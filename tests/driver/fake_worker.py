@@ -20,12 +20,14 @@ from raymega.worker.interface import (
     WorkerSettings,
 )
 from raymega.worker.reports import Reports
+from raymega.worker.time_sheet import TimeSheet
 
 STEP_S = 0.02
 
 
 class FakeWorker:
     def __init__(self, settings: WorkerSettings) -> None:
+        self._sheet = TimeSheet()
         self.settings = settings
         self._reports = Reports()
         self._changed = threading.Condition()
@@ -59,7 +61,7 @@ class FakeWorker:
         generation = self._assignment.generation if self._assignment else 0
         return Pulse(
             worker=self.settings.worker, generation=generation, committed=self._committed, phase=self._phase,
-            reports=reports, rss_bytes=1, device_bytes=0,
+            reports=reports, rss_bytes=1, device_bytes=0, spent=self._sheet.spent,
         )  # fmt: skip
 
     def abort(self, generation: int, lost: tuple[str, ...] = ()) -> None:
