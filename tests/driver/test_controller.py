@@ -9,6 +9,7 @@ import pytest
 
 from raymega.control.events import GenerationLeft, StepCommitted, WorkerLost, WorkersReady
 from raymega.driver.controller import Controller
+from raymega.driver.worker_times import read_times
 from tests.driver.rig import Rig, Run, wait_for
 
 pytestmark = pytest.mark.ray
@@ -29,7 +30,8 @@ def test_a_run_commits_its_steps_saves_and_leaves_nothing(rig: Rig):
 
 
 def test_a_killed_worker_wakes_the_others_within_a_second_and_the_run_goes_on(rig: Rig):
-    run = Run(rig.launch(dp=2, steps=60, every_steps=5))
+    launch = rig.launch(dp=2, steps=60, every_steps=5)
+    run = Run(launch)
     run.until(committed(20))
     killed_t = time.time()
     os.kill(rig.pid("w1"), signal.SIGKILL)
@@ -43,6 +45,11 @@ def test_a_killed_worker_wakes_the_others_within_a_second_and_the_run_goes_on(ri
     assert len(run.of(WorkersReady)) == 2
     lines = [json.loads(line) for line in rig.run_dir.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 61))
+    times = {worker.worker: worker for worker in read_times(rig.run_dir.workers)}
+    for worker, end_t in (("w0", run.turns[-1].t), ("w1", lost.t)):
+        lived_s = times[worker].until_t - times[worker].from_t
+        assert sum(times[worker].seconds.values()) == pytest.approx(lived_s, rel=0.005)
+        assert (times[worker].from_t, times[worker].until_t) == pytest.approx((launch.began_t, end_t), abs=0.2)
 
 
 def test_a_silent_worker_is_lost_after_its_lease_and_its_process_is_ended(rig: Rig):
