@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.config import choices, rules_chaos, rules_mesh, rules_model, rules_schedule
+from raymega.config import choices, rules_chaos, rules_mesh, rules_model, rules_precision, rules_schedule
 from raymega.config.choices import near, number
 from raymega.config.fault import Fault, at_most, counted, one_of
 from raymega.config.rules_mesh import DP, PP, TP
@@ -158,6 +158,13 @@ RULES = (
     Rule(broken=_every_replica_has_a_microbatch, reads=BATCH),
     Rule(broken=_the_rate_falls_to_its_end, reads=RATES),
     Rule(broken=_warmup_ends_before_decay, reads=(*RATES, "training.warmup_samples", "training.decay_samples")),
+    Rule(broken=rules_precision.a_loss_scale_is_that_of_fp16, reads=("training.loss_scale", "training.precision")),
+    Rule(
+        broken=rules_precision.the_scale_begins_above_its_floor,
+        reads=("training.initial_loss_scale", "training.min_loss_scale"),
+    ),
+    Rule(broken=rules_precision.recomputed_layers_are_there, reads=("parallelism.recompute", "model.num_layers")),
+    Rule(broken=rules_precision.selective_knows_the_attention, reads=("parallelism.recompute", "model.custom")),
     Rule(broken=_orphans_outlive_a_lease, reads=("elastic.lease_s", "elastic.orphan_lease_s")),
     Rule(broken=rules_chaos.every_order_can_happen, reads=rules_chaos.READS),
 )

@@ -126,6 +126,9 @@ class ParallelismConfig(Section):
     sequence_parallel: bool = False
     """Cut activations between tensor-parallel regions along the sequence; needs seq_len divisible by tp."""
 
+    recompute: Literal["none", "selective", "full"] | tuple[Annotated[int, Field(ge=0)], ...] = "none"
+    """Computed again in the backward, to keep less: nothing, attention between its products, blocks; or [layers]."""
+
 
 class TrainingConfig(Section):
     """Steps, batch, optimizer."""
@@ -158,6 +161,16 @@ class TrainingConfig(Section):
     """Largest global gradient norm; 0: no clipping."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of products, activations and messages; parameters, gradients and moments are fp32 in all."""
+    loss_scale: Literal["dynamic"] | Positive = "dynamic"
+    """fp16: what the loss is multiplied with before the backward; dynamic: found, and followed, while training."""
+    initial_loss_scale: Positive = 65536.0
+    """Where a dynamic loss scale begins."""
+    min_loss_scale: Positive = 1.0
+    """Where it ends: an overflow at this scale ends the run."""
+    loss_scale_window: Count = 1000
+    """Steps without an overflow after which it doubles."""
+    hysteresis: Count = 2
+    """Overflows after a doubling until one halves it."""
     eval_every: Annotated[int, Field(ge=0)] = 0
     """Steps between validation losses; 0: only none."""
     eval_samples: Count | None = None

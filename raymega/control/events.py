@@ -12,6 +12,7 @@ All fields are plain values, so that a journal line holds the whole event and ca
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from raymega.control.arbitration import Decided
 from raymega.control.states import NodeDevices, StopBy
@@ -60,6 +61,9 @@ class StepCommitted:
     step_s: float
     t: float
     seconds: dict[str, float] = field(default_factory=dict)
+    loss_scale: float = 1.0
+    overflow: Literal["scaled", "final"] | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

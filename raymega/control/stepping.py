@@ -37,6 +37,10 @@ def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitte
     training = state if isinstance(state, Training) else state.training
     training, written = commit(brain.rules, training, event, now)
     after: State = training if isinstance(state, Training) else replace(state, training=training)
+    if event.overflow == "final":
+        way_out = "Train in bf16, which needs no loss scale, or with a lower lr"
+        reason = f"step {event.step} was skipped, since {event.reason}, which is the lowest. {way_out}"
+        return _then(written, give_up(after, exit_code=NonFiniteError.exit_code, reason=reason))
     if training.story.skipped_in_row > brain.rules.max_nonfinite_steps:
         reason = f"{training.story.skipped_in_row} steps in a row were not finite, up to step {event.step}"
         return _then(written, give_up(after, exit_code=NonFiniteError.exit_code, reason=reason))
@@ -100,7 +104,8 @@ def advance(story: Story, event: StepCommitted) -> Story:
         tokens_total=story.tokens_total + event.tokens,
         recent_tokens=(*story.recent_tokens, event.tokens)[-RECENT_TOKENS:],
         recoveries=0 if progress else story.recoveries,
-        skipped_in_row=story.skipped_in_row + 1 if event.skipped else 0,
+        # a loss scale that looks for its place skips steps, and that is no fault of theirs
+        skipped_in_row=story.skipped_in_row + (event.overflow is None) if event.skipped else 0,
     )
 
 
@@ -218,7 +223,7 @@ def record_of(rules: Rules, story: Story, plan: Plan, event: StepCommitted) -> S
         mesh=str(plan.mesh),
         generation=event.generation,
         skipped=event.skipped,
-        loss_scale=1.0,
+        loss_scale=event.loss_scale,
         t=event.t,
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
+from raymega.config.schema import TrainingConfig
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Evaluate, Grant
 from raymega.control.states import Checkpoint, State, members_of, plan_of
@@ -23,7 +24,17 @@ from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.threads import Failed
 from raymega.driver.worker_group import WorkerGroup
 from raymega.plan.plan import Plan, WorkerId
+from raymega.train.loss_scale import LossScale, first_scale, scale_after, scale_of_scalars
 from raymega.worker.interface import Assignment, Ready, StepReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What follows from which of the first `step` steps were skipped."""
+
+    step: int
+    skipped: int
+    scale: LossScale
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,13 +42,13 @@ class _Generation:
     """What is known of the newest membership.
 
     `members`: all who have a part in it, those included that only send state. `committed`: the newest step that was
-    heard of. `heard`: the decision that led to it.
+    heard of. `heard`: the decision that led to it. `base`: what was counted up to where `skipped` begins.
     """
 
     number: int
     plan: Plan
     members: tuple[WorkerId, ...]
-    skipped_before: int
+    base: Counted
     committed: int
     heard: Decided | None = None
     skipped: list[int] = field(default_factory=list)
@@ -54,8 +65,10 @@ class Membership:
         make_sources: Callable[[], Sources],
         rendezvous: Rendezvous,
         eval_batches: int,
+        training: TrainingConfig,
         failed: Failed,
     ) -> None:
+        self._training = training
         self._workers, self._rendezvous, self._eval_batches = workers, rendezvous, eval_batches
         self._feeder = Feeder(make_sources, send=self._send_batches, failed=failed)
         self._lock = threading.Lock()
@@ -86,7 +99,7 @@ class Membership:
                 number=story.generation,
                 plan=plan,
                 members=members_of(state),
-                skipped_before=_skipped_in(story.checkpoint),
+                base=_counted_in(story.checkpoint, training=self._training),
                 skipped=list(skipped),
                 committed=story.committed,
             )
@@ -96,7 +109,7 @@ class Membership:
         members = command.plan.living if command.move is None else command.move.members(command.plan)
         self._feeder.read_ahead(command.step)  # the first batches take seconds, and so do the workers
         before = self._current if command.keep_state or command.move is not None else None
-        skipped = before.skipped_before if before is not None else _skipped_in(command.checkpoint)
+        base = before.base if before is not None else _counted_in(command.checkpoint, training=self._training)
         kept = [] if before is None else [number for number in before.skipped if number <= command.step]
         heard = None if before is None else before.heard
         if heard is not None and heard.version.step != command.step:
@@ -107,11 +120,12 @@ class Membership:
                 number=command.generation,
                 plan=command.plan,
                 members=members,
-                skipped_before=skipped,
+                base=base,
                 skipped=kept,
                 committed=command.step,
                 heard=heard,
             )
+        counted = self._count(base, kept, step=command.step)
         assignment = Assignment(
             generation=command.generation,
             plan=command.plan,
@@ -121,7 +135,8 @@ class Membership:
             keep_state=command.keep_state,
             rates=command.rates,
             eval_batches=self._eval_batches,
-            skipped=skipped + sum(number <= command.step for number in kept),
+            skipped=counted.skipped,
+            scale=counted.scale,
             settle=settle.facts if settle is not None else None,
             links=command.links,
             move=command.move,
@@ -180,13 +195,19 @@ class Membership:
         """The newest commit that was heard of, of the state in force."""
         return self._current.heard if self._current is not None else None
 
-    def skipped(self, *, generation: int, step: int) -> int | None:
-        """Skipped steps among the first `step`; None once a newer generation was assigned."""
+    def counted(self, *, generation: int, step: int) -> Counted | None:
+        """Of the first `step` steps; None once a newer generation was assigned."""
         with self._lock:
             current = self._current
             if current is None or current.number != generation:
                 return None
-            return current.skipped_before + sum(number <= step for number in current.skipped)
+            return self._count(current.base, current.skipped, step=step)
+
+    def _count(self, base: Counted, skipped: list[int], *, step: int) -> Counted:
+        """From `base` on to `step`, with the steps that were `skipped` since."""
+        steps, overflowed = range(base.step + 1, step + 1), set(skipped)
+        scale = scale_after(base.scale, steps=steps, overflowed=overflowed, training=self._training)
+        return Counted(step=step, skipped=base.skipped + sum(number <= step for number in skipped), scale=scale)
 
     def close(self) -> None:
         self._feeder.close()
@@ -201,6 +222,10 @@ class Membership:
         self._workers.send(worker, "feed", generation, batches)
 
 
-def _skipped_in(checkpoint: Checkpoint | None) -> int:
-    """Steps that were skipped up to a checkpoint, by its manifest."""
-    return int(read_manifest(open_store(checkpoint.uri)).scalars.get(SKIPPED, 0)) if checkpoint is not None else 0
+def _counted_in(checkpoint: Checkpoint | None, *, training: TrainingConfig) -> Counted:
+    """Up to a checkpoint, by its manifest; nothing without one."""
+    if checkpoint is None:
+        return Counted(step=0, skipped=0, scale=first_scale(training))
+    manifest = read_manifest(open_store(checkpoint.uri))
+    scale = scale_of_scalars(manifest.scalars, training=training)
+    return Counted(step=manifest.step, skipped=int(manifest.scalars.get(SKIPPED, 0)), scale=scale)

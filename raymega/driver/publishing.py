@@ -10,6 +10,7 @@ from raymega.config.schema import Config
 from raymega.driver.by_name import named
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo
 from raymega.plan.plan import WorkerId
+from raymega.train.loss_scale import LossScale
 from raymega.worker.interface import ShardsSaved
 
 TOKENS_TOTAL, SKIPPED = "tokens_total", "skipped"  # counters that are state; skipped: steps that changed nothing
@@ -53,8 +54,9 @@ class Publisher:
         self._files.setdefault((report.step, report.generation), {})[worker] = report.files
 
     def publish(
-        self, *, step: int, generation: int, workers: Iterable[WorkerId], tokens_total: int, skipped: int
-    ) -> Published:
+        self, *, step: int, generation: int, workers: Iterable[WorkerId], tokens_total: int, skipped: int,
+        scale: LossScale,
+    ) -> Published:  # fmt: skip
         """Publish what `workers` saved for `step` in `generation`.
 
         Raises: StateError if something is missing; OSError if the storage fails.
@@ -69,7 +71,7 @@ class Publisher:
             seed=self.config.run.seed,
             config_digest=self.imprint.config_digest,
             tokenizer=self.imprint.tokenizer,
-            scalars={TOKENS_TOTAL: float(tokens_total), SKIPPED: float(skipped)},
+            scalars={TOKENS_TOTAL: float(tokens_total), SKIPPED: float(skipped), **scale.to_scalars()},
             tensors=self.imprint.tensors_of(self.config),
             shards=shards_of(file for worker in workers for file in saved[worker]),
         )

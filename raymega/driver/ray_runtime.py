@@ -98,7 +98,7 @@ class RayRuntime:
         )
         self._membership = Membership(
             self._workers, make_sources=make_sources, rendezvous=self._rendezvous, eval_batches=place.eval_batches,
-            failed=self._fail,
+            training=config.training, failed=self._fail,
         )  # fmt: skip
         self._memory: dict[WorkerId, int] = {}
         self._times = TimeSheets(RunDirectory(path=Path(place.run_dir)).workers, began_t=place.began_t)
@@ -200,14 +200,14 @@ class RayRuntime:
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
         step, tokens_total = command.step, command.tokens_total
-        skipped = self._membership.skipped(generation=command.generation, step=step)
-        if skipped is None:
+        counted = self._membership.counted(generation=command.generation, step=step)
+        if counted is None:
             self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
             return
         try:
             self._publisher.publish(
                 step=step, generation=command.generation, workers=command.workers, tokens_total=tokens_total,
-                skipped=skipped,
+                skipped=counted.skipped, scale=counted.scale,
             )  # fmt: skip
         except (StateError, OSError) as error:
             self.tell(CheckpointFailed(step=step, reason=str(error)))

@@ -82,6 +82,9 @@ def _committed(report: told.StepReport) -> StepCommitted:
         step_s=report.step_s,
         t=report.t,
         seconds=report.seconds,
+        loss_scale=report.loss_scale,
+        overflow=report.overflow,
+        reason=report.reason,
     )
 
 

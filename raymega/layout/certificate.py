@@ -44,6 +44,7 @@ class StatePart:
         position: samples consumed; the next step begins with this one.
         lr: rate of the update that leads to its state.
         updates: updates that its optimizers have made.
+        loss_scale: of the next step.
         before: of all that it held by the old plan; empty if it held nothing. Those of a copy are its owner's.
         after: of all that it holds by the new plan; empty if it has no part in it.
     """
@@ -56,6 +57,7 @@ class StatePart:
     updates: int
     before: tuple[Fingerprint, ...]
     after: tuple[Fingerprint, ...]
+    loss_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +207,7 @@ def _changed(before: _Side, after: _Side) -> Iterator[str]:
 def _counter_faults(told: Iterable[StatePart], *, step: int, position: int) -> Iterator[str]:
     told = tuple(told)
     skipped = _usual(part.skipped for part in told)
-    lr = _usual(part.lr for part in told)
+    lr, scale = _usual(part.lr for part in told), _usual(part.loss_scale for part in told)
     for part in told:
         who = part.worker
         if part.step != step:
@@ -216,6 +218,8 @@ def _counter_faults(told: Iterable[StatePart], *, step: int, position: int) -> I
             yield f"{who} counts {part.skipped} skipped steps where others count {skipped}"
         if part.lr != lr:
             yield f"{who} has the rate {part.lr} where others have {lr}"
+        if part.loss_scale != scale:
+            yield f"{who} has the loss scale {part.loss_scale} where others have {scale}"
         if part.updates != step - skipped:
             yield f"{who} has made {part.updates} updates; {step} steps, {skipped} skipped, make {step - skipped}"
 

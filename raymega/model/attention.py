@@ -18,6 +18,7 @@ from torch import Tensor
 
 from raymega.model.flat_params import FlatParams
 from raymega.model.norms import rms_norm
+from raymega.model.recompute import recomputed
 from raymega.model.rotary import RotaryTable, rotate, split_and_rotate
 from raymega.model.tp_linear import column_linear, row_linear
 from raymega.model.tp_team import Team
@@ -29,7 +30,10 @@ Heads = Callable[[Tensor, int, int], tuple[Tensor, Tensor, Tensor]]
 class Attention:
     """`name`.wq wk wv wo, with biases bq bk bv bo or without."""
 
-    def __init__(self, *, flat: FlatParams, name: str, head_size: int, biases: bool, split: Heads, team: Team) -> None:
+    def __init__(
+        self, *, flat: FlatParams, name: str, head_size: int, biases: bool, split: Heads, team: Team,
+        again: bool = False,
+    ) -> None:  # fmt: skip
         self.qkv = flat.weight(*(f"{name}.w{letter}" for letter in "qkv"))  # [(heads + 2 kv_heads) K, D], local heads
         self.out = flat.weight(f"{name}.wo")  # [D, heads K]
         self.qkv_bias = flat.weight(*(f"{name}.b{letter}" for letter in "qkv")) if biases else None
@@ -38,12 +42,18 @@ class Attention:
             flat.param(f"{name}.w{letter}").shape[0] // head_size for letter in ("q", "k")
         )
         self.head_size, self.split, self.team = head_size, split, team
+        self.again = flat.grads if again else None
 
     def __call__(self, x: Tensor) -> Tensor:
         keys = slice(self.num_heads * self.head_size, (self.num_heads + self.num_kv_heads) * self.head_size)
         # A bias of the keys adds the same to all scores of a query, and softmax cancels it: what a sum of gradients
         # leaves of it is rounding, which Adam would blow up to full steps that differ by layout.
         qkv = column_linear(x, weight=self.qkv, bias=self.qkv_bias, team=self.team, still=keys)
+        mixed = self._core(qkv) if self.again is None else recomputed(qkv, self._core, grads=self.again)
+        return row_linear(mixed, weight=self.out, bias=self.out_bias, team=self.team)
+
+    def _core(self, qkv: Tensor) -> Tensor:
+        """[B, T, (heads + 2 kv_heads) K] -> [B, T, heads K]: what selective recomputation computes again."""
         batch, length, _ = qkv.shape
         heads = qkv.view(batch, length, -1, self.head_size)  # [B, T, heads + 2 kv_heads, K]
         q, k, v = self.split(heads, self.num_heads, self.num_kv_heads)
@@ -51,8 +61,7 @@ class Attention:
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
             is_causal=True, enable_gqa=self.num_heads != self.num_kv_heads,
         )  # [B, heads, T, K]  # fmt: skip
-        mixed = mixed.transpose(1, 2).reshape(batch, length, -1)
-        return row_linear(mixed, weight=self.out, bias=self.out_bias, team=self.team)
+        return mixed.transpose(1, 2).reshape(batch, length, -1)
 
 
 def plain_heads(heads: Tensor, num_heads: int, num_kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:

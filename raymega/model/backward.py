@@ -68,6 +68,17 @@ class WeightGrads:
                 later.put_off(_addition(weight, part))
         return found[-1] if x.requires_grad else None, later
 
+    def run_within(self, y: Tensor, *, x: Tensor, grad: Tensor) -> Tensor | None:
+        """The gradient of `x`, inside a backward that runs: what is for the weights goes the way of the rest of it."""
+        if self._way.later is None:
+            run_backward(y, grad=grad)
+            return x.grad
+        *found, dx = torch.autograd.grad(_seeded(y, grad), [*self._weights, x], allow_unused=True)
+        for weight, part in zip(self._weights, found, strict=True):
+            if part is not None:
+                self._way.later.put_off(_addition(weight, part))
+        return dx
+
 
 def add_to(weight: Tensor, work: Callable[[], None]) -> None:
     """Do `work`, which adds to the accumulated gradient of `weight`: now, or with this backward's weights' part."""

@@ -40,7 +40,8 @@ class Decoder:
         return Embedding(model=self.config.model, ground=ground)
 
     def block(self, ground: Ground, *, layer: int) -> "Block":
-        return Block(model=self.config.model, ground=ground, layer=layer)
+        again = self.config.parallelism.recompute == "selective"
+        return Block(model=self.config.model, ground=ground, layer=layer, attention_again=again)
 
     def head(self, ground: Ground) -> "LanguageHead":
         return LanguageHead(model=self.config.model, ground=ground)
@@ -65,14 +66,15 @@ class Embedding:
 
 
 class Block:
-    """One layer."""
+    """One layer. `attention_again`: what lies between its two products is computed again in the backward."""
 
-    def __init__(self, *, model: ModelConfig, ground: Ground, layer: int) -> None:
+    def __init__(self, *, model: ModelConfig, ground: Ground, layer: int, attention_again: bool) -> None:
         name, flat, team = f"layers.{layer}", ground.flat, ground.team
         gpt2 = model.kind == "gpt2"
         self.attn_norm = _norm(model, flat=flat, name=f"{name}.attn_norm")
         self.attention = Attention(
             flat=flat, name=f"{name}.attn", head_size=dims_of(model).head_size, biases=gpt2, team=team,
+            again=attention_again,
             split=plain_heads if gpt2 else _rotary_heads(model, ground=ground, name=f"{name}.attn"),
         )  # fmt: skip
         self.mlp_norm = _norm(model, flat=flat, name=f"{name}.mlp_norm")

@@ -134,13 +134,13 @@ class FlatParams:
         """Clear the accumulated gradients."""
         self.grad.zero_()
 
-    def counted_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Half-open ranges of every flat buffer that count, neighbours joined; padding in them is always zero."""
+    def ranges(self, *, counted: bool) -> tuple[tuple[int, int], ...]:
+        """Half-open ranges of every flat buffer that count, or that do not, neighbours joined; padding is zero."""
         ranges: list[tuple[int, int]] = []
         for param in self.params:
-            if param.counted and ranges and ranges[-1][1] == param.start:
+            if param.counted == counted and ranges and ranges[-1][1] == param.start:
                 ranges[-1] = (ranges[-1][0], param.end)
-            elif param.counted:
+            elif param.counted == counted:
                 ranges.append((param.start, param.end))
         return tuple(ranges)
 

@@ -23,6 +23,7 @@ from raymega.model.flat_params import FlatParams, LocalParam
 from raymega.model.partial_grads import sum_partial_grads
 from raymega.model.pass_context import PassContext
 from raymega.model.protocol import Architecture, Ground, Head, Part, load_custom
+from raymega.model.recompute import recomputed
 from raymega.model.seeding import fill_first_values
 from raymega.model.tp_team import Team
 
@@ -146,7 +147,7 @@ def blank_stage(
     )
     ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
     embedding = (architecture.embedding(ground),) if first else ()
-    blocks = tuple(architecture.block(ground, layer=layer) for layer in range(*layers))
+    blocks = tuple(_block(architecture, config, ground=ground, layer=layer) for layer in range(*layers))
     return StageModel(
         flat=flat,
         team=crew,
@@ -155,6 +156,14 @@ def blank_stage(
         is_first=first,
         hidden_size=config.model.hidden_size,
     )
+
+
+def _block(architecture: Architecture, config: Config, *, ground: Ground, layer: int) -> Part:
+    """The block, computed again in the backward where the config says so."""
+    block, again = architecture.block(ground, layer=layer), config.parallelism.recompute
+    if again != "full" and (isinstance(again, str) or layer not in again):
+        return block
+    return lambda x, ctx: recomputed(x, lambda x: block(x, ctx), grads=ground.flat.grads)
 
 
 def architecture_of(config: Config) -> Architecture:

@@ -7,7 +7,7 @@
     norms' inputs, 2                  2 e T' D                        full
     inputs of qkv and mlp             2 e T' D                        full
     queries, keys, values             e T (a + 2 g) K / t             full
-    the same before their rotation    e T (a + g) K / t               full          llama: values lie among them
+    queries and keys, rotated         e T (a + g) K / t               full, selective        llama only
     scores (plain attention)          e a s T / t                     full, selective
     their dropout: output and mask    (e + 1) a s T / t               full, selective
     attention's output                e T a K / t                     full
@@ -47,7 +47,7 @@ def layer_activation_bytes(
     kept = 4 * e * own * dims.hidden
     kept += e * tokens * (width / tp + 2 * kv_width(dims, tp=tp))
     kept += e * tokens * width / tp
-    if job.model.kind == "llama":
+    if job.model.kind == "llama" and recompute == "none":
         kept += e * tokens * (width / tp + kv_width(dims, tp=tp))
     kept += e * tokens * dims.ffn / tp * (3 if job.model.kind == "llama" else 2)
     if job.keeps_masks:

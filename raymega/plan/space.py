@@ -98,6 +98,7 @@ def asked_layout(config: Config) -> ParallelLayout | None:
         microbatch_size=config.training.micro_batch_size,
         schedule=found.schedule,
         sequence_parallel=axes.sequence_parallel and tp > 1,
+        recompute=axes.recompute if isinstance(axes.recompute, str) else frozenset(axes.recompute),
         table=found.table,
     )
 

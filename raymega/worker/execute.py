@@ -44,13 +44,13 @@ class Executor:
         self._num_stages = len(world.plan.layers)
         self._token = torch.zeros(1, device=device)
 
-    def train(self, batch: StepBatch, *, work: StepWork) -> None:
+    def train(self, batch: StepBatch, *, work: StepWork, loss_scale: float) -> None:
         """The whole program of a step; gradients are added to the accumulators of the chunks."""
-        self._run(self.world.program, batch, work=work, training=True)
+        self._run(self.world.program, batch, work=work, training=True, loss_scale=loss_scale)
 
-    def repair(self, batch: StepBatch, *, work: StepWork, order: RepairOrder) -> None:
+    def repair(self, batch: StepBatch, *, work: StepWork, order: RepairOrder, loss_scale: float) -> None:
         """Finish a step that broke: what is missing, with what the logs of others hold."""
-        self._run(order.program, batch, work=work, training=True, order=order)
+        self._run(order.program, batch, work=work, training=True, order=order, loss_scale=loss_scale)
 
     def evaluate(self, batch: StepBatch) -> StepWork:
         """Forwards only; nothing is accumulated."""
@@ -61,9 +61,10 @@ class Executor:
         return work
 
     def _run(
-        self, program: Program, batch: StepBatch, *, work: StepWork, training: bool, order: RepairOrder | None = None
-    ) -> None:
-        run = _Run(self, batch=batch, work=work, training=training, order=order)
+        self, program: Program, batch: StepBatch, *, work: StepWork, training: bool, order: RepairOrder | None = None,
+        loss_scale: float = 1.0,
+    ) -> None:  # fmt: skip
+        run = _Run(self, batch=batch, work=work, training=training, order=order, loss_scale=loss_scale)
         self._inbox.expect(self._expected(program, run))
         self._resend(run, after=None)
         for action in program:
@@ -148,12 +149,13 @@ class _Run:
     """One program on one batch."""
 
     def __init__(
-        self, executor: Executor, *, batch: StepBatch, work: StepWork, training: bool, order: RepairOrder | None
-    ) -> None:
+        self, executor: Executor, *, batch: StepBatch, work: StepWork, training: bool, order: RepairOrder | None,
+        loss_scale: float,
+    ) -> None:  # fmt: skip
         self._executor, self._batch, self._work, self._training = executor, batch, work, training
         self.order = order
         self._message_step = batch.step if training else -1 - batch.step
-        self._weight = torch.tensor(1.0 / max(batch.trained_tokens, 1), device=executor.device)
+        self._weight = torch.tensor(loss_scale / max(batch.trained_tokens, 1), device=executor.device)
 
     def sender(self, producer: Action) -> str | None:
         """Who sends it out of a log, if it is not made in this run."""

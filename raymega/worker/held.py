@@ -73,6 +73,6 @@ def take_state(assignment: Assignment, *, held: Held, settings: WorkerSettings, 
         if config.run.init_from is not None:
             state.load_params(config.run.init_from, config=config)
     if not assignment.keep_state:
-        state.begin_at(committed=assignment.step, skipped=assignment.skipped)
+        state.begin_at(committed=assignment.step, skipped=assignment.skipped, scale=assignment.scale)
     held.take(state)
     return state

@@ -1,7 +1,6 @@
 """What a worker is told and what it tells: plain values that cross actors. No torch, no ray in here.
 
-The controller hands a worker its plan once, batches and leave to run ahead of time, and reads reports afterwards.
-No call of a step waits for the controller.
+The controller hands out plan, batches and leave ahead of time and reads reports later: no call of a step waits for it.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import RepairOrder
 from raymega.plan.transition import Transition
+from raymega.train.loss_scale import LossScale
 from raymega.worker.time_sheet import Spent
 
 Split = Literal["train", "valid"]
@@ -68,7 +68,7 @@ class Assignment:
         checkpoint: directory URI to load state from; None: first values.
         keep_state: the worker's own state is that of `step` committed steps already; do not load.
         eval_batches: full batches of one evaluation (the last padded with masked rows); 0: no evaluation.
-        skipped: skipped steps among `step`, so that the rate goes on where it was.
+        skipped: skipped steps among `step`, so that the rate goes on where it was; `scale` likewise.
         settle: facts of the decision that leads to `step`, for workers that have reduced it and not applied it.
         repair: this worker's part of finishing the step that broke; None: it begins anew.
         rates: (committed steps, `training.lr` of the steps after them), oldest first.
@@ -86,6 +86,7 @@ class Assignment:
     keep_state: bool = False
     eval_batches: int = 0
     skipped: int = 0
+    scale: LossScale | None = None
     settle: bytes | None = None
     repair: RepairOrder | None = None
     rates: Rates = ()
@@ -96,10 +97,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One committed or skipped step, by the first living worker of the plan.
-
-    Times in seconds. `loss` is nats per trained token over the global batch.
-    """
+    """One committed or skipped step, by the first living worker of the plan. Times in seconds; loss in nats a token."""
 
     step: int  # committed steps after it, from 1
     generation: int
@@ -111,8 +109,10 @@ class StepReport:
     step_s: float
     t: float  # unix time of the commit
     facts: bytes = b""  # the decision, for those who have not heard it
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Of the reporting worker: compute, wait_batch, wait_peer, reduce, decide, apply, snapshot; together step_s."""
+    loss_scale: float = 1.0  # in this step
+    overflow: Literal["scaled", "final"] | None = None  # of a skipped step: what its loss scale makes of it
+    reason: str = ""  # of a skipped step
+    seconds: dict[str, float] = field(default_factory=dict)  # of this worker, by phase and wait; together step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

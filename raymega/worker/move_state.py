@@ -151,6 +151,7 @@ class Mover:
             position=counters.committed * training.batch_size,
             lr=lr_at(training, samples=trained * training.batch_size),
             updates=counters.updates,
+            loss_scale=counters.scale.scale,
             before=before,
             after=after,
         )

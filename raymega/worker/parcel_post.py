@@ -1,7 +1,7 @@
 """Carries parcels of state between workers: packed from one state, unpacked into another, a few in flight.
 
-    [ magic generation index committed skipped decided_in updates bytes | part | part | ... ]
-    0                                                                   64   each part on a multiple of 8
+    [ magic generation index bytes | counters | part | part | ... ]
+    0                                         128   each part on a multiple of 8
 
 The header names generation and index, so that nothing older passes for it, and the state that the parts belong to.
 """
@@ -19,12 +19,12 @@ from raymega.errors import StaleMessage
 from raymega.layout.parcels import Pair, Parcel
 from raymega.plan.plan import WorkerId
 from raymega.worker.sources import Source
-from raymega.worker.state import Counters, TrainState
+from raymega.worker.state import COUNTER_WORDS, Counters, TrainState
 
 WINDOW = 4  # parcels in flight
 TAG = (1 << 20) + 2  # apart from those of boundary messages and of facts
 _MAGIC = 0x7261796D6F766564  # "raymoved"
-_HEADER_BYTES = 64
+_HEADER_BYTES = 128
 _ALIGN_BYTES = 8
 
 Items = Mapping[tuple[str, str], list[StateItem]]
@@ -88,10 +88,9 @@ class Post:
 
     def _packed(self, parcel: Parcel) -> Tensor:
         assert self._counters is not None, "a source has a state"
-        buffer, c = self._buffer(parcel, self._held), self._counters
-        counters = (c.committed, c.skipped, c.decided_in, c.updates)
-        header = (_MAGIC, self._generation, parcel.index, *counters, buffer.nbytes)
-        buffer[:_HEADER_BYTES].view(torch.int64).copy_(torch.tensor(header, dtype=torch.int64))
+        buffer = self._buffer(parcel, self._held)
+        header = (_MAGIC, self._generation, parcel.index, buffer.nbytes, *self._counters.to_words())
+        buffer[: 8 * len(header)].view(torch.int64).copy_(torch.tensor(header, dtype=torch.int64))
         for (item, *_), place in _places(parcel, self._held, buffer):
             place.copy_(item.tensor)
         return buffer
@@ -102,7 +101,7 @@ class Post:
         return torch.empty(_HEADER_BYTES + sum(map(_padded, sizes)), dtype=torch.uint8, device=self._device)
 
     def _unpack(self, parcel: Parcel, buffer: Tensor) -> None:
-        magic, generation, index, *counters, num_bytes = buffer[:_HEADER_BYTES].view(torch.int64).tolist()
+        magic, generation, index, num_bytes, *words = buffer[:_HEADER_BYTES].view(torch.int64).tolist()
         got, due = (magic, generation, index, num_bytes), (_MAGIC, self._generation, parcel.index, buffer.nbytes)
         if got != due:
             raise StaleMessage(
@@ -111,8 +110,7 @@ class Post:
                 expected=due,
                 got=got,
             )
-        committed, skipped, decided_in, updates = counters
-        self._came = Counters(committed=committed, skipped=skipped, decided_in=decided_in, updates=updates)
+        self._came = Counters.of_words(words[:COUNTER_WORDS])
         for items, place in _places(parcel, self._wanted, buffer):
             for item in items:
                 item.tensor.copy_(place)

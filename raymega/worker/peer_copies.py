@@ -25,13 +25,13 @@ from raymega.layout.copies import CopyRoute
 from raymega.layout.parcels import pair_of, rounds_of
 from raymega.plan.plan import WorkerId
 from raymega.worker.copy_slots import Slot, Slots, fingerprints
-from raymega.worker.state import Counters, TrainState
+from raymega.worker.state import COUNTER_WORDS, Counters, TrainState
 
 PIECE_BYTES = 4 << 20
 WINDOW = 4  # pieces in flight
 TAG = (1 << 20) + 3  # apart from those of boundary messages, of facts and of parcels
 _MAGIC = 0x7261796D636F7079  # "raymcopy"
-_HEADER = 8  # int64: magic, generation, committed, skipped, decided_in, updates, bytes of description, bytes
+_HEADER = 4 + COUNTER_WORDS  # int64: magic, generation, bytes of description, bytes, counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +160,7 @@ def _in_pieces(whole: Tensor, start: Callable[[Tensor], Work]) -> None:
 def _send(slot: Slot, counters: Counters, *, group: Group, generation: int) -> None:
     """The owner's end of a copy: header, description, bytes; then it waits until the copy is sealed."""
     payload, description = slot.snapshot.payload, slot.describe()
-    c = counters
-    header = torch.tensor(
-        [_MAGIC, generation, c.committed, c.skipped, c.decided_in, c.updates, description.numel(), payload.numel()]
-    )
+    header = torch.tensor([_MAGIC, generation, description.numel(), payload.numel(), *counters.to_words()])
     group.start_send(header, dst=1, tag=TAG).wait()
     for whole in (description, payload):
         _in_pieces(whole, lambda piece: group.start_send(piece, dst=1, tag=TAG))
@@ -174,7 +171,9 @@ def _fill(slot: Slot, step: int, *, group: Group, generation: int) -> Counters:
     """The holder's end, up to the seal. Raises: StaleMessage if something else comes than the owner has."""
     header = torch.zeros(_HEADER, dtype=torch.int64)
     group.start_recv(header, src=0, tag=TAG).wait()
-    magic, of, committed, skipped, decided_in, updates, described, num_bytes = header.tolist()
+    magic, of, described, num_bytes, *words = header.tolist()
+    counters = Counters.of_words(words)
+    committed = counters.committed
     if (magic, of, committed) != (_MAGIC, generation, step):
         raise StaleMessage(
             f"a copy says (magic, generation, step) = {(magic, of, committed)}, not {(_MAGIC, generation, step)}.",
@@ -194,4 +193,4 @@ def _fill(slot: Slot, step: int, *, group: Group, generation: int) -> Counters:
             "It is not kept; leave the generation, and copy again.",
             owner=owner,
         )
-    return Counters(committed=committed, skipped=skipped, decided_in=decided_in, updates=updates)
+    return counters

@@ -22,12 +22,16 @@ from raymega.worker.state import TrainState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What the facts of every step of a plan must say: all of the work once, every box of the model once."""
+    """What the facts of every step of a plan must say: all of the work once, every box of the model once.
+
+    `names`: of the model's parameters.
+    """
 
     work_hash: int
     elements: int
     contributors: int
     num_microbatches: int
+    names: tuple[str, ...]
 
     @classmethod
     def of(cls, specs: tuple[ParamSpec, ...], *, plan: Plan) -> "Constants":
@@ -41,6 +45,7 @@ class Constants:
             elements=sum(prod(spec.shape) for spec in specs),
             contributors=len(counted),
             num_microbatches=plan.num_microbatches,
+            names=tuple(spec.name for spec in specs),
         )
 
 
@@ -72,7 +77,10 @@ class Rule:
         """The ruling. Raises: RaymegaBug if the facts are not those of exactly the work of this step."""
         trained = self.state.committed + 1 - self.state.skipped
         training = rated(self.config.training, self.rates(), step=self.state.committed + 1)
-        return decide(facts, expected=expected, training=training, samples=trained * training.batch_size)
+        return decide(
+            facts, expected=expected, training=training, samples=trained * training.batch_size, scale=self.state.scale,
+            names=self.constants.names,
+        )  # fmt: skip
 
     def apply(self, ruling: Commit | Skip, *, decided_in: int) -> None:
         """The optimizer, or nothing on a skip; the state is then that of one step more."""
@@ -82,6 +90,7 @@ class Rule:
                 chunk.model.flat.cast()
         else:
             self.state.skipped += 1
+        self.state.scale = ruling.scale
         self.state.committed += 1
         self.state.decided_in = decided_in
 

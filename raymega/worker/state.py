@@ -2,12 +2,12 @@
 
     chunk 0   flat parameters | accumulated gradients | moments        every flat buffer of one layout
     chunk 1   ...
-    committed steps, skipped steps                                     everything else follows from these
+    committed steps, skipped steps, loss scale                         everything else follows from these
 
 All of it is listed by `items` under (name, kind, box); what is not listed may not influence the next step.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,7 @@ from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
 from raymega.layout.param_layout import holdings
 from raymega.model.stage import StageModel, blank_stage, build_stage, specs_of
 from raymega.plan.plan import Plan, WorkerId
+from raymega.train.loss_scale import UNSCALED, LossScale, first_scale
 from raymega.train.optimizer import Optimizer, build_optimizer
 from raymega.train.state_items import SCALAR, state_items
 from raymega.worker.world import World
@@ -80,6 +81,9 @@ class Chunk:
             self.reduced = torch.empty_like(self.model.flat.grad)
 
 
+COUNTER_WORDS = 7  # of `Counters`, where they travel
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """Which state it is. `updates`: of the optimizers; -1 where those of its chunks differ."""
@@ -88,6 +92,19 @@ class Counters:
     skipped: int
     decided_in: int
     updates: int
+    scale: LossScale = UNSCALED
+
+    def to_words(self) -> tuple[int, ...]:
+        """As 64-bit integers; `of_words` gives equal ones."""
+        return self.committed, self.skipped, self.decided_in, self.updates, *self.scale.to_words()
+
+    @classmethod
+    def of_words(cls, words: Sequence[int]) -> "Counters":
+        committed, skipped, decided_in, updates, *scale = words
+        return cls(
+            committed=committed, skipped=skipped, decided_in=decided_in, updates=updates,
+            scale=LossScale.of_words((scale[0], scale[1], scale[2])),
+        )  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +123,7 @@ class TrainState:
     committed: int = 0
     skipped: int = 0
     decided_in: int = 0
+    scale: LossScale = UNSCALED
 
     @classmethod
     def build(cls, config: Config, *, world: World, device: torch.device) -> "TrainState":
@@ -133,8 +151,9 @@ class TrainState:
         """Take a checkpoint's parameters only."""
         load_params(uri, items=tuple(self.items()), expected=tensors_of(specs_of(config), kinds=self.kinds))
 
-    def begin_at(self, *, committed: int, skipped: int) -> None:
-        """Set the counters; the optimizers' follow from them."""
+    def begin_at(self, *, committed: int, skipped: int, scale: LossScale | None = None) -> None:
+        """Set the counters; the optimizers' follow from them. `scale` None: that of the first step."""
+        self.scale = self.scale if scale is None else scale
         self.committed, self.skipped, self.decided_in = committed, skipped, 0
         for chunk in self.chunks.values():
             chunk.optimizer.updates.fill_(committed - skipped)
@@ -154,6 +173,7 @@ class TrainState:
                         item.part(common).tensor.copy_(other.part(common).tensor)
             chunk.model.flat.cast()
         self.committed, self.skipped, self.decided_in = counters.committed, counters.skipped, counters.decided_in
+        self.scale = counters.scale
 
     def _chunks_beside(self, old: "TrainState | None") -> Iterator[Chunk]:
         shared = {id(chunk) for chunk in old.chunks.values()} if old is not None else set()
@@ -167,6 +187,7 @@ class TrainState:
             skipped=self.skipped,
             decided_in=self.decided_in,
             updates=updates.pop() if len(updates) == 1 else -1,
+            scale=self.scale,
         )
 
     def zero_grad(self) -> None:
@@ -218,7 +239,7 @@ def _assemble(
         v: found[at] if at in found else _chunk(config, at=at, team=team, make=make, device=device)
         for v, at in seat.chunks.items()
     }
-    state = TrainState(seat=seat, chunks=chunks, team=team)
+    state = TrainState(seat=seat, chunks=chunks, team=team, scale=first_scale(config.training))
     state.rejoin(world)
     return state
 

@@ -9,6 +9,7 @@ apply     the optimizer; the state is now that of the next step. A skip leaves a
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 
@@ -75,14 +76,14 @@ class Step:
 
         Raises: GroupBroken, CollectiveTimeout, StaleMessage if the world changed; RaymegaBug if work was lost.
         """
-        clock = _Clock(self.phase)
+        clock, scale = _Clock(self.phase), self.state.scale.scale
         clock.begin("compute")
         if order is None or order.anew or not work.ledger.facts:
             self.state.zero_grad()
         if order is None:
-            self.executor.train(batch, work=work)
+            self.executor.train(batch, work=work, loss_scale=scale)
         else:
-            self.executor.repair(batch, work=work, order=order)
+            self.executor.repair(batch, work=work, order=order, loss_scale=scale)
         clock.begin("reduce")
         reduce_gradients(self.state, world=self.world, begins=self.bucket)
         clock.begin("decide")
@@ -95,7 +96,10 @@ class Step:
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
         seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
-        return Done(ruling=ruling, facts=decision.facts, work=work, seconds=seconds, phases=tuple(clock.phases))
+        return Done(
+            ruling=ruling, facts=decision.facts, work=work, loss_scale=scale, seconds=seconds,
+            phases=tuple(clock.phases),
+        )  # fmt: skip
 
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
         expected = self.rule.expected(generation=self.world.generation, tokens=batch.trained_tokens)
@@ -111,21 +115,38 @@ class Step:
     def _facts(self, work: StepWork) -> Facts:
         shard, counts = self.world.coord.shard, self.world.is_leader
         contributors, elements = self.state.num_counted if counts else (0, 0)
+        norm_sq = self._norm_sq(counted=True) if counts else 0.0
+        # other replicas hold the same sums; what this shard holds as others do may differ after a fault
+        is_finite = not counts or isfinite(norm_sq + self._norm_sq(counted=False))
         return Facts(
             step=self.state.committed,
             generation=self.world.generation,
-            norm_sq=self._norm_sq() if counts else 0.0,
+            norm_sq=norm_sq,
             losses=work.microbatch_losses() if shard == 0 else (),
             work_hash=work.ledger.work(shard=shard),
             elements=elements,
             contributors=contributors,
+            bad=None if is_finite else self._first_bad(),
         )
 
-    def _norm_sq(self) -> float:
+    def _norm_sq(self, *, counted: bool) -> float:
+        """Of the elements that count, or of those that other shards or ends count."""
         return sum(
-            sum_of_squares(chunk.reduced_grad, ranges=chunk.model.flat.counted_ranges())
+            sum_of_squares(chunk.reduced_grad, ranges=chunk.model.flat.ranges(counted=counted))
             for chunk in self.state.chunks.values()
         )
+
+    def _first_bad(self) -> tuple[int, int] | None:
+        """The first parameter of the model whose gradient is not finite here, and this rank."""
+        names = self.rule.constants.names
+        bad = (
+            names.index(param.spec.name)
+            for chunk in self.state.chunks.values()
+            for param in chunk.model.params
+            if not param.view(chunk.reduced_grad).isfinite().all()
+        )
+        index = min(bad, default=None)
+        return None if index is None else (index, self.world.plan.mesh.rank(self.world.coord))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +155,7 @@ class Done:
 
     Args:
         facts: what it was decided on, as bytes.
+        loss_scale: in this step.
         seconds: by phase, waiting for neighbours apart from computing.
         phases: (phase, start, end), by `time.perf_counter`.
     """
@@ -141,6 +163,7 @@ class Done:
     ruling: Commit | Skip
     facts: bytes
     work: StepWork
+    loss_scale: float
     seconds: dict[str, float]
     phases: tuple[tuple[str, float, float], ...]
 

@@ -26,6 +26,9 @@ def report_of(done: Done, *, committed: int, generation: int, step_s: float, sec
         step_s=step_s,
         t=time.time(),
         facts=done.facts,
+        loss_scale=done.loss_scale,
+        overflow=ruling.overflow if isinstance(ruling, Skip) else None,
+        reason=ruling.reason if isinstance(ruling, Skip) else "",
         seconds=seconds,
     )
 

@@ -138,3 +138,16 @@ def test_the_loss_of_a_spare_changes_nothing(name):
     decision = decide(brain(), crowded, lost("w8"), 100.0)
     assert (decision.commands, type(decision.state)) == ((StopWorkers(workers=("w8",)),), type(state))
     assert decision.state.seats == state.seats
+
+
+def test_overflows_that_a_loss_scale_answers_do_not_end_the_run_and_one_at_its_floor_does():
+    state = TRAINING
+    for number in range(10, 16):  # far more than may be not finite in a row
+        bad = replace(step(number), skipped=True, overflow="scaled", loss_scale=2.0, reason="of layers.1")
+        state = decide(brain(max_nonfinite_steps=2), state, bad, 100.0).state
+    assert state.story.skipped_in_row == 0
+    last = replace(step(16), skipped=True, overflow="final", loss_scale=1.0, reason="a gradient of layers.1 is inf")
+    decision = decide(brain(), state, last, 100.0)
+    assert "step 16 was skipped, since a gradient of layers.1 is inf" in decision.reason
+    assert "Train in bf16" in decision.reason
+    assert getattr(decision.state, "exit_code", 6) == 6

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raymega.config.schema import TrainingConfig
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Grant
 from raymega.driver.membership import Membership
@@ -45,7 +46,7 @@ def membership(post: Post) -> Iterator[Membership]:
     mail.feeder.close()
     made = Membership(
         post, make_sources=mail.sources, rendezvous=SimpleNamespace(address=("127.0.0.1", 1)), eval_batches=0,
-        failed=mail.errors.put,
+        training=TrainingConfig(), failed=mail.errors.put,
     )  # fmt: skip
     yield made
     made.close()
@@ -108,9 +109,9 @@ def test_skipped_steps_and_the_newest_decision_outlive_a_repair_but_not_a_return
     membership.is_news(report(6, skipped=True))
     membership.is_news(report(7))
     membership.assign(REPAIR)
-    assert (membership.skipped(generation=2, step=7), membership.heard) == (1, FACTS)
+    assert (membership.counted(generation=2, step=7).skipped, membership.heard) == (1, FACTS)
     membership.assign(AssignPlan(generation=3, plan=PLAN, step=0, checkpoint=None))
-    assert (membership.skipped(generation=3, step=0), membership.heard) == (0, None)
+    assert (membership.counted(generation=3, step=0).skipped, membership.heard) == (0, None)
 
 
 def test_a_promise_reaches_the_brain_whole():
@@ -137,7 +138,7 @@ def test_a_worker_that_is_sent_its_state_is_told_how_many_steps_were_skipped(pos
     membership.is_news(report(6, skipped=True))
     membership.is_news(report(7))
     membership.assign(MOVE)
-    assert (membership.skipped(generation=2, step=7), membership.heard) == (1, FACTS)
+    assert (membership.counted(generation=2, step=7).skipped, membership.heard) == (1, FACTS)
     assert {(one.skipped, one.keep_state) for one in post.assignments().values() if one.generation == 2} == {(1, False)}
 
 

@@ -50,7 +50,7 @@ def test_counted_ranges_hold_every_gradient_once(model, tp, pp):
         shard = build_shard(tiny(**model, sequence_parallel=True), group=group, pp=pp)
         shard.step(rows(3))
         flats = shard.reduced()
-        ranges = [stage.flat.counted_ranges() for stage in shard.stages]
+        ranges = [stage.flat.ranges(counted=True) for stage in shard.stages]
         return sum(sum_of_squares(flat, ranges=r) for flat, r in zip(flats, ranges, strict=True))
 
     want = norm(one_step(tiny(**model), rows(3)).grads)
@@ -64,7 +64,7 @@ def test_the_norm_moves_when_any_shard_moves():
         stage = shard.stages[0]
         if group.rank == loud:
             stage.flat.param("layers.1.mlp.down").grad.mul_(10)
-        return sum_of_squares(stage.flat.grad, ranges=stage.flat.counted_ranges())
+        return sum_of_squares(stage.flat.grad, ranges=stage.flat.ranges(counted=True))
 
     quiet, *loud = (sum(on_shards(2, lambda group, n=n: body(group, n))) for n in (None, 0, 1))
     assert min(loud) > 1.1 * quiet

@@ -5,7 +5,7 @@ import pytest
 from raymega.config.schema import ModelConfig
 from raymega.mesh import Mesh
 from raymega.model_shape import parameter_count
-from raymega.plan.activations import RecomputeKind, layer_activation_bytes
+from raymega.plan.activations import RecomputeKind, core_bytes, layer_activation_bytes
 from raymega.plan.memory import memory_by_stage
 from tests.plan.published import GPT_22B, GPT_175B, job, layout
 
@@ -85,5 +85,9 @@ def test_parameters_and_optimizer_of_figure_1_take_18_bytes_each(name: str, devi
 
 def test_a_llama_keeps_a_third_inner_tensor_and_what_it_rotated() -> None:
     made = job(ModelConfig(hidden_size=64, num_attention_heads=4, ffn_size=160, vocab_size=100), batch=4)
-    plain = layer_activation_bytes(made, microbatch_size=1, tp=1, sequence_parallel=False, recompute="selective")
-    assert plain == 2 * 2048 * (4 * 64 + 5 * 64 + 64 + 3 * 160)
+    plain, again = (
+        layer_activation_bytes(made, microbatch_size=1, tp=1, sequence_parallel=False, recompute=kind)
+        for kind in ("none", "selective")
+    )
+    assert again == 2 * 2048 * (4 * 64 + 3 * 64 + 64 + 3 * 160)
+    assert plain - again == 2 * 2048 * 2 * 64 + core_bytes(made, microbatch_size=1, tp=1)

@@ -209,13 +209,13 @@ class KillWorld:
 @contextmanager
 def kill_world(
     layout: tuple[int, int, int], *, change: Callable[[Plan], Plan] = replace, num_layers: int | None = None,
-    wires: MakeFabric | None = None, schedule: str = "1f1b", chunks: int = 1,
+    wires: MakeFabric | None = None, schedule: str = "1f1b", chunks: int = 1, precision: str = "fp32",
 ) -> Iterator[KillWorld]:  # fmt: skip
     """A world of (dp, tp, pp), two micro-batches for each replica."""
     dp, tp, pp = layout
     config = tiny_config(
         model={**SMALL, "num_layers": num_layers or max(2, pp * chunks)}, steps=STEPS, lr=0.02, batch_size=2 * dp,
-        micro_batch_size=1,
+        micro_batch_size=1, precision=precision,
     )  # fmt: skip
     plan = change(tiny_plan(config, dp=dp, tp=tp, pp=pp, schedule=schedule, chunks=chunks))
     with ExitStack() as stack:
