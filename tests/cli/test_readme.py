@@ -26,6 +26,7 @@ def said(word: str) -> list[str]:
 def options(line: str) -> set[str]:
     """The options that a `raymega` line uses and that its verb does not have."""
     words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)
+    words = words[: words.index("--")] if "--" in words else words  # what comes after is another program's
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     assert not getattr(command, "commands", {}), f"{line}: {words[:1]} is no verb"
