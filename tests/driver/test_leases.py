@@ -1,7 +1,6 @@
 """Leases: who hears nothing ends itself, whatever became of the others."""
 
 import os
-import signal
 
 import pytest
 import ray
@@ -45,7 +44,7 @@ def test_workers_end_themselves_when_their_controller_is_killed(rig: Rig):
     run = RunHandle.begin(rig.launch(dp=2, steps=100_000))
     until_step(run, 5)
     workers = [rig.pid("w0"), rig.pid("w1")]
-    os.kill(pid_of(run), signal.SIGKILL)
+    ray.kill(run._actor, no_restart=True)  # and nobody takes its place
     with pytest.raises(ClusterError, match="controller of run"):
         until_step(run, 100_000)
     assert wait_for(lambda: not any(is_alive(pid) for pid in workers), limit_s=6.0) > 1.0

@@ -13,7 +13,7 @@ def published(name: str) -> NodeTrace:
 
 @needs_traces
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_node_lost_every_ten_minutes_costs_less_than_a_twentieth(shape: Shape) -> None:
     done = simulate(compared(shape, published("synth_10m")))
     assert done.ended == ""
@@ -22,7 +22,7 @@ def test_a_node_lost_every_ten_minutes_costs_less_than_a_twentieth(shape: Shape)
 
 @needs_traces
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.slow
+@pytest.mark.soak
 def test_on_spot_nodes_nine_tenths_of_linear_are_kept(shape: Shape) -> None:
     done = simulate(compared(shape, published("scaled_p3")))
     assert done.ended == ""
