@@ -67,8 +67,9 @@ class ProcessHands:
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="orders")
         self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
         self._membership = Membership(
-            crew, make_sources=lambda: sources, rendezvous=rendezvous, eval_batches=0, failed=self._events.put
-        )  # type: ignore[arg-type]
+            crew, make_sources=lambda: sources, rendezvous=rendezvous, eval_batches=0, training=config.training,
+            failed=self._events.put,
+        )  # fmt: skip  # type: ignore[arg-type]
         self._publisher = Publisher(
             config=config, imprint=Imprint(run_id="toy", config_digest="", tokenizer="none"), directory=str(folder)
         )
@@ -164,14 +165,14 @@ class ProcessHands:
         thread.submit(work).add_done_callback(ended)  # type: ignore[arg-type]
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
-        step, skipped = command.step, self._membership.skipped(generation=command.generation, step=command.step)
-        if skipped is None:
+        step, counted = command.step, self._membership.counted(generation=command.generation, step=command.step)
+        if counted is None:
             self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
             return
         try:
             self._publisher.publish(
                 step=step, generation=command.generation, workers=command.workers,
-                tokens_total=command.tokens_total, skipped=skipped,
+                tokens_total=command.tokens_total, skipped=counted.skipped, scale=counted.scale,
             )  # fmt: skip
         except (StateError, OSError) as error:
             self.tell(CheckpointFailed(step=step, reason=str(error)))
