@@ -1,7 +1,7 @@
 # make train   set up, then train the default model here (TRAIN="..." are arguments of `raymega train`)
 # make test    set up, then every test: the pure layer first (make pure: only that)
 # make bench   measure against plain torch, DDP and torch's pipelining, side by side (BENCH="nano/ddp bubble run": parts)
-# make chaos   every kill of a step, and a long run under faults, on real processes (CHAOS="kills soak": parts)
+# make chaos   every kill of a step, and a long run under faults, on real processes, then the tests marked soak (CHAOS="kills soak": parts)
 # make check   format, lint, types, floors
 #
 # Each does all its own set-up, once. PYTHON=python3.12 picks the interpreter.
@@ -30,6 +30,7 @@ bench:
 chaos:
 	@PYTHON="$(PYTHON)" .ci/setup test
 	@.venv/bin/python -m workloads.chaos $(CHAOS)
+	@$(if $(CHAOS),true,.ci/test -m soak)
 
 check:
 	@PYTHON="$(PYTHON)" .ci/setup test

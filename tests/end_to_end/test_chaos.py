@@ -11,7 +11,7 @@ ORDER = "kill stage=1 replica=0 step=20 phase=reduce"
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_kill_that_the_config_asks_for_happens_once_and_costs_no_step(tmp_path):
     client = Client(
         tmp_path, "parallelism.pipeline_model_parallel_size=2", "training.steps=40", f"elastic.chaos=[{ORDER}]"

@@ -14,7 +14,7 @@ CHANGES = ("left", "grown", "smaller", "other", "drained")
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_walk_through_clusters_and_sizes_equals_the_run_that_never_moved(tmp_path: Path):
     done = subprocess.run(
