@@ -55,7 +55,7 @@ class RaymegaWorkers:
     def run(self) -> Block:
         used_s, began = self._processors.seconds, time.perf_counter()
         for actor in self._actors.values():
-            actor.grant.remote(EPOCH, GENERATION, self._until, ())
+            actor.grant.remote(EPOCH, GENERATION, self._until, (), ())
         done = self._reports(self._plan.workers[0], StepReport, until_step=self._until)
         seconds = time.perf_counter() - began
         self.phases += [report.seconds for report in done]
