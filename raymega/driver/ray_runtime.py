@@ -16,13 +16,10 @@ from pathlib import Path
 
 import ray
 
-from raymega.checkpoint.store import join_uri
 from raymega.config.schema import Config
 from raymega.control import commands as ask
 from raymega.control.commands import Command
 from raymega.control.events import (
-    CheckpointFailed,
-    CheckpointPublished,
     Event,
     Tick,
     WorkerBorn,
@@ -38,6 +35,7 @@ from raymega.driver.listening import Hearing
 from raymega.driver.membership import Membership
 from raymega.driver.node_watch import NodeWatch
 from raymega.driver.place import Place
+from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.run_dir import RunDirectory
@@ -46,8 +44,7 @@ from raymega.driver.time_sheets import TimeSheets
 from raymega.driver.traces import Traces
 from raymega.driver.translate import event_of, failed
 from raymega.driver.worker_group import WorkerGroup, end_leftovers
-from raymega.errors import StateError, Superseded
-from raymega.layout.checkpoint_layout import directory_of
+from raymega.errors import Superseded
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
     ChaosAsked,
@@ -199,21 +196,7 @@ class RayRuntime:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
-        step, tokens_total = command.step, command.tokens_total
-        counted = self._membership.counted(generation=command.generation, step=step)
-        if counted is None:
-            self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
-            return
-        try:
-            self._publisher.publish(
-                step=step, generation=command.generation, workers=command.workers, tokens_total=tokens_total,
-                skipped=counted.skipped, scale=counted.scale,
-            )  # fmt: skip
-        except (StateError, OSError) as error:
-            self.tell(CheckpointFailed(step=step, reason=str(error)))
-        else:
-            uri = join_uri(self._place.checkpoint_dir, directory_of(step))
-            self.tell(CheckpointPublished(step=step, uri=uri, tokens_total=tokens_total))
+        self.tell(outcome_of(command, membership=self._membership, publisher=self._publisher))
 
     # Called from the listener's thread.
 

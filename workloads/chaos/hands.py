@@ -7,12 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raymega.checkpoint.store import join_uri
 from raymega.config.schema import Config
 from raymega.control import commands as ask
 from raymega.control.events import (
-    CheckpointFailed,
-    CheckpointPublished,
     DrainAsked,
     Event,
     NodesChanged,
@@ -23,11 +20,10 @@ from raymega.control.events import (
 from raymega.control.states import NodeDevices
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.membership import Membership
+from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Imprint, Publisher
 from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.translate import event_of
-from raymega.errors import StateError
-from raymega.layout.checkpoint_layout import directory_of
 from raymega.metrics import StepRecord
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
@@ -165,20 +161,7 @@ class ProcessHands:
         thread.submit(work).add_done_callback(ended)  # type: ignore[arg-type]
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
-        step, counted = command.step, self._membership.counted(generation=command.generation, step=command.step)
-        if counted is None:
-            self.tell(CheckpointFailed(step=step, reason="a newer generation goes on from an older step"))
-            return
-        try:
-            self._publisher.publish(
-                step=step, generation=command.generation, workers=command.workers,
-                tokens_total=command.tokens_total, skipped=counted.skipped, scale=counted.scale,
-            )  # fmt: skip
-        except (StateError, OSError) as error:
-            self.tell(CheckpointFailed(step=step, reason=str(error)))
-        else:
-            uri = join_uri(str(self._folder), directory_of(step))
-            self.tell(CheckpointPublished(step=step, uri=uri, tokens_total=command.tokens_total))
+        self.tell(outcome_of(command, membership=self._membership, publisher=self._publisher))
 
     # Called from the crew's thread.
 
