@@ -77,10 +77,14 @@ class Beginning:
         return (ControllerTakenOver(epoch=self.tenure.epoch, silent_s=max(0.0, time.time() - self.estate.t)),)
 
 
-def begin(folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, began_t: float) -> Beginning:
+def begin(
+    folder: Path, *, rules: Rules, checkpoint: Checkpoint | None, launch: str, config: Config, began_t: float
+) -> Beginning:
     """Begin a run at `checkpoint`. `began_t`: when it was asked for; the time since then is the run's."""
     tenure = Tenure.take(folder)
-    head = JournalHead(epoch=tenure.epoch, t=began_t, rules=rules, checkpoint=checkpoint, launch=launch)
+    head = JournalHead(
+        epoch=tenure.epoch, t=began_t, rules=rules, checkpoint=checkpoint, launch=launch, config=config
+    )  # fmt: skip
     state = first_state(epoch=tenure.epoch, checkpoint=checkpoint)
     return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=None, t=head.t)
 
@@ -96,7 +100,7 @@ def take_over(
     estate = estate_of(folder, launch=launch, config=config)
     head = JournalHead(
         epoch=tenure.epoch, t=began_t if estate is None else time.time(), rules=rules, checkpoint=checkpoint,
-        launch=launch, takes_over=None if estate is None else estate.inherited,
+        launch=launch, takes_over=None if estate is None else estate.inherited, config=config,
     )  # fmt: skip
     state = first_state(epoch=tenure.epoch, checkpoint=checkpoint) if estate is None else estate.state
     return Beginning(tenure=tenure, journal=Journal.begin(tenure, head=head), state=state, estate=estate, t=head.t)

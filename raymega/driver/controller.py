@@ -177,8 +177,9 @@ class Controller:
     def _begin(self, rules: Rules) -> Beginning:
         launch = self._launch
         return begin(
-            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id, began_t=launch.began_t
-        )
+            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id,
+            config=launch.config, began_t=launch.began_t,
+        )  # fmt: skip
 
     def _inherit(self, rules: Rules) -> Beginning:
         launch = self._launch

@@ -12,10 +12,11 @@ step is not waited for, since it is in the workers too.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from raymega.config.schema import Config
 from raymega.control.codec import checkpoint_from_json, command_to_json, event_from_json, event_to_json, plain
 from raymega.control.commands import Evaluate, FeedFrom, Grant, WriteStep
 from raymega.control.events import Event
@@ -41,7 +42,9 @@ class Inherited:
 class JournalHead:
     """How a controller began: a launch of a run from `checkpoint`, or in the place of an earlier controller of it.
 
-    `t`: from when on the time is its own; for a launch, when it was asked for.
+    Args:
+        t: from when on the time is its own; for a launch, when it was asked for.
+        config: as resolved; a later launch in the same directory may have another.
     """
 
     epoch: int
@@ -50,6 +53,7 @@ class JournalHead:
     checkpoint: Checkpoint | None
     launch: str = ""
     takes_over: Inherited | None = None
+    config: Config | None = None
 
 
 class Journal:
@@ -62,7 +66,8 @@ class Journal:
     def begin(cls, tenure: Tenure, *, head: JournalHead) -> "Journal":
         """Write how this controller begins."""
         lines = LineWriter(tenure.file)
-        lines.add(plain(head))
+        config = None if head.config is None else head.config.model_dump(mode="json")
+        lines.add({**plain(replace(head, config=None)), "config": config})
         lines.sync()
         return cls(tenure=tenure, lines=lines)
 
@@ -104,7 +109,7 @@ def read_head(file: Path) -> JournalHead:
     head = next(read_lines(file), None)
     if head is None:
         raise StateError(f"the journal {file} is empty: its controller died before it began")
-    inherited = head.get("takes_over")
+    inherited, config = head.get("takes_over"), head.get("config")
     return JournalHead(
         epoch=head["epoch"],
         t=head["t"],
@@ -112,6 +117,7 @@ def read_head(file: Path) -> JournalHead:
         checkpoint=checkpoint_from_json(head["checkpoint"]),
         launch=head.get("launch", ""),
         takes_over=None if inherited is None else Inherited(**inherited),
+        config=None if config is None else Config.model_validate(config),
     )
 
 

@@ -45,13 +45,14 @@ def told(
     """How each controller began, and its turns, decided again.
 
     Args:
+        config: of controllers that have not said theirs.
         start: after some turn of the first of them; what was before is left out.
     Raises: StateError for a journal that is broken in the middle.
     """
     known = tuple(told_by)
     cuts, states = cuts_of(known), dict[int, State]()
     for file, head in known:
-        brain = brain_of(config, rules=head.rules)
+        brain = brain_of(head.config or config, rules=head.rules)
         state: State = first_state(epoch=head.epoch, checkpoint=head.checkpoint)
         offset = 0
         if start is not None:

@@ -13,7 +13,7 @@ from raymega.config.schema import (
     TrainingConfig,
 )
 from raymega.control.brain import brain_of
-from raymega.control.loop import run
+from raymega.control.loop import Watcher, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint
 from raymega.driver.accounting import progress_of
@@ -35,15 +35,16 @@ CONFIG = Config(
 
 
 def trained(
-    run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: float = 1000.0, ray_s: float = 0.0, **faults
-) -> Turns:
+    run_dir: RunDirectory, *, checkpoint: Checkpoint | None = None, t: float = 1000.0, ray_s: float = 0.0,
+    config: Config = CONFIG, watchers: tuple[Watcher, ...] = (), **faults,
+) -> Turns:  # fmt: skip
     """A run in virtual time with the real planner, written to `run_dir`; asked for `ray_s` before it begins."""
-    rules, turns = Rules.of(CONFIG, validates=False), Turns()
+    rules, turns = Rules.of(config, validates=False), Turns()
     run_dir.create()
-    write_whole(run_dir.config, to_yaml(CONFIG))
-    began = begin(run_dir.journal, rules=rules, checkpoint=checkpoint, launch="", began_t=t - ray_s)
+    write_whole(run_dir.config, to_yaml(config))
+    began = begin(run_dir.journal, rules=rules, checkpoint=checkpoint, launch="", config=config, began_t=t - ray_s)
     hands = FakeHands(**{"nodes": nodes(4), "clock": t, **faults})
-    run(began.state, brain=brain_of(CONFIG, rules=rules), hands=hands, watchers=[began.journal, turns])
+    run(began.state, brain=brain_of(config, rules=rules), hands=hands, watchers=[began.journal, turns, *watchers])
     began.journal.close()
     return turns
 
@@ -71,6 +72,16 @@ def test_status_counts_the_time_that_ray_takes_to_start_as_the_summary_does(tmp_
     shown = reduce(Progress.after, turns, Progress.begin(940.0)).goodput
     assert progress_of(run_dir).goodput == shown
     assert shown.seconds["start"] > 60.0
+
+
+def test_a_launch_with_another_config_leaves_the_one_before_as_it_was(tmp_path):
+    run_dir = RunDirectory(path=tmp_path)
+    trained(run_dir, kill_once={13: 2})
+    more, smaller = TrainingConfig(steps=40, batch_size=8, micro_batch_size=2), ParallelismConfig(data_parallel_size=2)
+    config = CONFIG.model_copy(update={"training": more, "parallelism": smaller})
+    trained(run_dir, checkpoint=Checkpoint(step=20, uri="mem://20", tokens_total=16000), t=9000.0, config=config)
+    both = progress_of(run_dir)
+    assert (str(both.plan.mesh), both.story.committed, both.finish.exit_code) == ("dp=2 tp=1 pp=1", 40, 0)
 
 
 def test_a_run_without_a_journal_has_no_progress_yet(tmp_path):

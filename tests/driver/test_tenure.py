@@ -41,7 +41,7 @@ class Mortal:
 
 def killed(folder, *watchers, turn: int) -> Turns:
     """The turns of a controller that is killed in mid-run."""
-    beginning, turns = begin(folder, rules=RULES, checkpoint=None, launch="a", began_t=BEGAN_T), Turns()
+    beginning, turns = begin(folder, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T), Turns()
     snapshots = Snapshots(beginning.tenure, progress=Progress.begin(BEGAN_T))
     told = (beginning.journal, snapshots, turns, *watchers, Mortal(turn))
     with pytest.raises(Dies):
@@ -72,7 +72,7 @@ def test_a_controller_that_died_before_it_began_is_passed_over(tmp_path):
 
 
 def test_a_replaced_controller_may_carry_nothing_out_and_what_it_wrote_counts_for_nothing(tmp_path):
-    old, turns = begin(tmp_path, rules=RULES, checkpoint=None, launch="a", began_t=BEGAN_T), Turns()
+    old, turns = begin(tmp_path, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T), Turns()
     hands = FakeHands(nodes=nodes(4))
     with pytest.raises(Dies):
         run(old.state, brain=brain_of(CONFIG, rules=RULES), hands=hands, watchers=(old.journal, turns, Mortal(10)))
