@@ -175,6 +175,8 @@ def _uneven(training: Training, seen: Around) -> Plan | str:
         more += teams_of(cold, tp=plan.mesh.tp)
     elif not (plan.lost or seen.leaving):
         return "the mesh is whole"
+    else:
+        more = more[: len({*plan.lost, *seen.leaving})]  # the other standbys stay that
     if outlook.wish.devices is not None:
         most = outlook.wish.devices // plan.mesh.tp
         kept, more = kept[:most], more[: max(0, most - len(kept))]

@@ -50,6 +50,14 @@ def test_a_warm_standby_takes_the_place_of_the_lost_and_is_replaced():
     assert [a.plan.lost for a in told(hands, AssignPlan)] == [frozenset(), frozenset({(1, 1)}), frozenset()]
 
 
+def test_no_more_standbys_join_than_places_are_lost():
+    hands = FakeHands(nodes=nodes(7), work=True, kill_once={20: 3})
+    last, _ = play(hands, standbys=2)
+    (move,) = told(hands, WriteTransition)
+    assert (last.story.steps_lost, move.certified) == (0, True)
+    assert [len(assigned.plan.living) for assigned in told(hands, AssignPlan)] == [4, 3, 4]
+
+
 def test_without_standbys_a_free_device_gets_a_worker_beside_the_run():
     hands = FakeHands(nodes=nodes(5), work=True, kill_once={10: 0}, step_s=1.0)
     last, _ = play(hands)
