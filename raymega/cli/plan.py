@@ -8,19 +8,14 @@ best     dp=12 tp=8 pp=16, micro-batch 1, 1f1b, sequence ..      16.8 s   bubble
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
+from raymega.driver.reading import read_hardware
 from raymega.errors import ConfigError
 from raymega.plan.advice import Advice, advise
-from raymega.plan.calibration import calibration_from, is_calibration
 from raymega.plan.cluster import Cluster
-from raymega.plan.cluster_presets import cluster_from, cluster_of
-from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.hardware import Precision
 from raymega.plan.predict import StepPrediction
 from raymega.plan.survivors import Survivors, survivor_plans
@@ -86,22 +81,6 @@ def precision_of(word: str | None) -> Precision | None:
     if word is None or word in known:
         return known[word] if word is not None else None
     raise ConfigError(f"--precision: {word} found; fp32, bf16 or fp16 is wanted.")
-
-
-def read_hardware(word: str) -> tuple[Cluster, Constants]:
-    """`dgx-a100:16`, or the path of a YAML file: of a cluster, or of a calibration, which has its own constants."""
-    path = Path(word)
-    if path.suffix not in (".yaml", ".yml"):
-        return cluster_of(word), PUBLISHED
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"--cluster: there is no file {word}. Give a YAML file, or a machine as dgx-a100:16."
-        ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--cluster: {word} is not YAML: {error}. Mend it.") from error
-    return calibration_from(data) if is_calibration(data) else (cluster_from(data), PUBLISHED)
 
 
 def with_vocabulary(config: Config) -> Config:

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from raymega.cli.plan import read_hardware, with_vocabulary
+from raymega.cli.plan import with_vocabulary
 from raymega.cli.size import read_prices
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
-from raymega.driver.reading import run_directory
+from raymega.driver.reading import read_hardware, run_directory
 from raymega.driver.replay import heads, told
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster

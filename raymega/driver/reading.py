@@ -1,17 +1,27 @@
-"""What the words on the command line stand for: a config's text, a step to resume at, a run's directory."""
+"""What people's words stand for, typed or in Python: a config, a step to resume at, a run's directory, a cluster."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from raymega.config.fault import nearest
-from raymega.config.load import load
+from raymega.config.load import load, to_yaml
 from raymega.config.presets import preset_names, preset_text
 from raymega.config.schema import Config
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ConfigError, StateError
+from raymega.plan.calibration import calibration_from, is_calibration
+from raymega.plan.cluster import Cluster
+from raymega.plan.cluster_presets import cluster_from, cluster_of
+from raymega.plan.fitted import PUBLISHED, Constants
 
 RUNS = Path("runs")
 Resume = int | str
 """A step, `auto` or `none`."""
+Words = str | Config | dict[str, Any]
+"""A preset, a file, a config, or the sections of one."""
 
 
 def config_of(word: str, *, overrides: tuple[str, ...]) -> Config:
@@ -22,6 +32,26 @@ def config_of(word: str, *, overrides: tuple[str, ...]) -> Config:
     if word in preset_names() and not Path(word).exists():
         return load(preset_text(word), source=f"preset {word}", overrides=overrides)
     return load(_text_of(Path(word)), source=word, overrides=overrides)
+
+
+def config_from(config: Words, *, overrides: dict[str, Any]) -> Config:
+    """The config that `config` stands for, with `overrides` laid over it. Raises: ConfigError."""
+    sets = tuple(_sets(overrides))
+    if isinstance(config, str):
+        return config_of(config, overrides=sets)
+    text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(config)
+    return load(text, source="config", overrides=sets)
+
+
+def _sets(overrides: dict[str, Any], prefix: str = "") -> list[str]:
+    """`a.b=value` for each value of nested sections."""
+    found: list[str] = []
+    for key, value in overrides.items():
+        if isinstance(value, dict):
+            found += _sets(value, f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key}={json.dumps(value)}")
+    return found
 
 
 def _text_of(file: Path) -> str:
@@ -86,3 +116,19 @@ def checkpoint_of(run: RunDirectory, *, step: str) -> str:
     if found is None:
         raise StateError(f"{uri} has no checkpoint yet. Wait for one, or set checkpoint.every_steps lower.")
     return found.uri
+
+
+def read_hardware(word: str) -> tuple[Cluster, Constants]:
+    """`dgx-a100:16`, or the path of a YAML file: of a cluster, or of a calibration, which has its own constants."""
+    path = Path(word)
+    if path.suffix not in (".yaml", ".yml"):
+        return cluster_of(word), PUBLISHED
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"--cluster: there is no file {word}. Give a YAML file, or a machine as dgx-a100:16."
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--cluster: {word} is not YAML: {error}. Mend it.") from error
+    return calibration_from(data) if is_calibration(data) else (cluster_from(data), PUBLISHED)

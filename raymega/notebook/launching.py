@@ -7,29 +7,24 @@
 Launching is idempotent: a name that is alive with the same config is attached to, with another it is refused.
 """
 
-import json
 import os
 import secrets
 import time
 from typing import Any
 
-import yaml
-
-from raymega.config.load import load, to_yaml
+from raymega.config.load import to_yaml
 from raymega.config.schema import Config
 from raymega.driver.background import spawn
 from raymega.driver.lock import Owner, read_owner
 from raymega.driver.preflight import resolved
 from raymega.driver.ray_access import TOKEN_VARIABLE
-from raymega.driver.reading import config_of, run_directory
+from raymega.driver.reading import Words, config_from, run_directory
 from raymega.driver.run_dir import RunDirectory, write_whole
 from raymega.driver.train import train
 from raymega.errors import ConfigError
 from raymega.notebook.run import Run
 
 LAUNCHED = "launched.yaml"  # below logs/: what the newest launch in the background was to do
-Words = str | Config | dict[str, Any]
-"""A preset, a file, a config, or the sections of one."""
 
 
 def launch(config: Words = "nano", *, background: bool = False, resume: int | str = "auto", **overrides: Any) -> Run:
@@ -41,7 +36,7 @@ def launch(config: Words = "nano", *, background: bool = False, resume: int | st
 
     Raises: ConfigError naming the owner where the name is alive with another config; any error of a config.
     """
-    full, directory = resolved(read(config, overrides))
+    full, directory = resolved(config_from(config, overrides=overrides))
     owner = _owner_alive(directory)
     if owner is not None:
         _refuse_if_other(full, directory, owner)
@@ -57,26 +52,6 @@ def launch(config: Words = "nano", *, background: bool = False, resume: int | st
 def attach(name: str) -> Run:
     """The run of this name below ./runs, or in this directory. Raises: StateError if there is none."""
     return Run.at(run_directory(name))
-
-
-def read(config: Words, overrides: dict[str, Any]) -> Config:
-    """The config that `config` stands for, with `overrides` laid over it. Raises: ConfigError."""
-    sets = tuple(_sets(overrides))
-    if isinstance(config, str):
-        return config_of(config, overrides=sets)
-    text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(config)
-    return load(text, source="config", overrides=sets)
-
-
-def _sets(overrides: dict[str, Any], prefix: str = "") -> list[str]:
-    """`a.b=value` for each value of nested sections."""
-    found: list[str] = []
-    for key, value in overrides.items():
-        if isinstance(value, dict):
-            found += _sets(value, f"{prefix}{key}.")
-        else:
-            found.append(f"{prefix}{key}={json.dumps(value)}")
-    return found
 
 
 def _owner_alive(directory: RunDirectory) -> Owner | None:

@@ -9,7 +9,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from raymega.notebook.launching import Words, read
+from raymega.driver.reading import Words, config_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,10 @@ def plan(
     """
     found = _of("plan")
     report = found.plan_report(
-        read(config, overrides), cluster=cluster, precision=found.precision_of(precision), survivors=survivors
+        config_from(config, overrides=overrides),
+        cluster=cluster,
+        precision=found.precision_of(precision),
+        survivors=survivors,
     )
     return Shown(text=report.text(explain=explain), facts=report.to_json())
 
@@ -67,7 +70,7 @@ def simulate(
         trace=trace, mtbf=mtbf, duration=duration, back=back, seed=seed,
         precision=_of("plan").precision_of(precision),
     )  # fmt: skip
-    report = found.simulation_report(read(config, overrides), cluster=cluster, asked=asked)
+    report = found.simulation_report(config_from(config, overrides=overrides), cluster=cluster, asked=asked)
     return Shown(text=str(report), facts=report.to_json())
 
 
