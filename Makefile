@@ -7,7 +7,7 @@
 # Each does all its own set-up, once. PYTHON=python3.12 picks the interpreter.
 
 TRAIN ?= nano
-PURE = $(wildcard tests/test_*.py $(addprefix tests/,house config pipeline plan layout control sim))
+PURE = $(wildcard tests/test_*.py $(addprefix tests/,house config pipeline plan layout pictures control sim))
 
 .PHONY: train test pure bench chaos check format
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 TESTS = Path(__file__).parent
-PURE_ROOMS = ("house", "config", "pipeline", "plan", "layout", "control", "sim")
-ROOMS = (*PURE_ROOMS, "comm", "model", "train", "data", "checkpoint", "interop", "worker", "driver", "cli")
+PURE_ROOMS = ("house", "config", "pipeline", "plan", "layout", "pictures", "control", "sim")
+ROOMS = (*PURE_ROOMS, "comm", "model", "train", "data", "checkpoint", "interop", "worker", "driver", "report", "cli")
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

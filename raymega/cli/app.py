@@ -84,10 +84,10 @@ def status(
       raymega status quick-otter --cluster calibration.yaml
       raymega status quick-otter --workers
     """
-    from raymega.cli.foretold import foretold, foretold_json, foretold_text
     from raymega.driver.reading import run_directory
     from raymega.driver.run_status import status_of
     from raymega.driver.worker_times import worker_lines
+    from raymega.report.foretold import foretold, foretold_json, foretold_text
 
     directory = run_directory(run)
     found, pairs = status_of(directory), foretold(directory, cluster=cluster)
@@ -96,6 +96,31 @@ def status(
     else:
         table = "\n".join(worker_lines(found.workers)) if workers else ""
         typer.echo("\n".join(filter(None, (str(found), table, foretold_text(pairs, cluster=cluster)))))
+
+
+@app.command()
+def report(
+    run: Run,
+    out: Annotated[str | None, typer.Option(metavar="FILE.html", help="Default: report.html in its directory.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="What its step is predicted on.")
+    ] = None,
+) -> None:
+    """Write what a run's directory tells as one page: loss, events, goodput, mesh, a step, predictions, decisions.
+
+    The run may be going on, over, or lost; the page needs no network and no scripts.
+
+    \b
+    Examples:
+      raymega report quick-otter
+      raymega report runs/quick-otter --out otter.html --cluster calibration.yaml
+    """
+    from pathlib import Path
+
+    from raymega.driver.reading import run_directory
+    from raymega.report.report import write_report
+
+    typer.echo(write_report(run_directory(run), cluster=cluster, out=Path(out) if out else None))
 
 
 for verb in (*PLANNING_VERBS, *VERBS):

@@ -1,7 +1,10 @@
 """What a run adds up to over all its controllers, from its directory alone (`driver.replay`)."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from raymega.control.loop import Turn
+from raymega.driver.journal import JournalHead
 from raymega.driver.progress import Progress
 from raymega.driver.replay import heads, told
 from raymega.driver.run_dir import RunDirectory
@@ -9,6 +12,14 @@ from raymega.driver.run_dir import RunDirectory
 
 def progress_of(run: RunDirectory) -> Progress | None:
     """Where a run stands; the time between two launches of it is nobody's. None: it has no journal yet."""
+    progress = None
+    for _, _, progress in progress_along(run):  # noqa: B007  the last one is what is asked for
+        pass
+    return progress
+
+
+def progress_along(run: RunDirectory) -> Iterator[tuple[JournalHead, Turn | None, Progress]]:
+    """How each controller began (no turn), then its turns, with where the run stood after each."""
     config, progress = run.read_config(), None
     for head, turn in told(heads(run.journal), config=config):
         if progress is None:
@@ -17,4 +28,4 @@ def progress_of(run: RunDirectory) -> Progress | None:
             progress = replace(progress, goodput=replace(progress.goodput, t=head.t))
         if turn is not None:
             progress = progress.after(turn)
-    return progress
+        yield head, turn, progress

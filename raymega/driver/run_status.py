@@ -108,7 +108,11 @@ class RunStatus:
 
 def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
     """Read where a run stands. Raises: StateError for a directory that is no run's, or a file that is torn."""
-    now = time.time() if now is None else now
+    return status_with(progress_of(run), run=run, now=time.time() if now is None else now)
+
+
+def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> RunStatus:
+    """The same, of a run whose journals were told already."""
     config, owner = run.read_config(), read_owner(run.lock)
     events, steps = list(read_lines(run.events)), list(read_lines(run.metrics))
     event, last = (events or [{}])[-1], (steps or [{}])[-1]
@@ -116,7 +120,6 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
     alive = owner is not None and not owner.is_gone(now)
     standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
     values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
-    progress = progress_of(run)
     workers = by_worker(read_times(run.workers))
     spent = all_of(workers) if workers else dict(progress.goodput.seconds) if progress is not None else {}
     is_known = sum(spent.values()) > 0

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +32,13 @@ from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.mesh import Mesh
-from raymega.notebook.drawing import Curve, Svg, loss_picture, mesh_picture, page
+from raymega.notebook.showing import run_html
+from raymega.pictures.losses import Curve, loss_picture
+from raymega.pictures.svg import Svg
 from raymega.plan.plan import Plan
+from raymega.report.chronicle import marks_of
+from raymega.report.history import history_of
+from raymega.report.report import write_report
 
 LOOK_S = 0.1
 START_LIMIT_S = 120.0
@@ -84,20 +90,21 @@ class Run:
 
     def loss_plot(self, *, beside: "Run | None" = None) -> Svg:
         """The loss over steps, with what happened; `beside`: another run's, dashed."""
-        curves = [Curve(label=self.name, points=self._losses(), color="#1f77b4")]
+        curves = [Curve(label=self.name, points=self._losses())]
         if beside is not None:
-            curves.append(Curve(label=beside.name, points=beside._losses(), color="#d62728", dashed=True))
-        return loss_picture(curves, events=self.events())
+            curves.append(Curve(label=beside.name, points=beside._losses(), color="#d1651b", dashed=True))
+        marks = marks_of(self.events(), history=history_of(self.directory)) if self.directory.is_begun() else ()
+        return loss_picture(curves, marks=marks)
+
+    def report(self, *, cluster: str | None = None) -> Path:
+        """Write all that its directory tells as one page of HTML into it; returns the file."""
+        return write_report(self.directory, cluster=cluster)
 
     def _losses(self) -> tuple[tuple[int, float], ...]:
         return tuple((line["step"], line["loss"]) for line in read_lines(self.directory.metrics))
 
     def _repr_html_(self) -> str:
-        progress = progress_of(self.directory) if self.directory.is_begun() else None
-        if progress is None or progress.plan is None:
-            return page(str(self))
-        nodes = {seat.worker: seat.node for seat in progress.seats}
-        return page(str(self), mesh_picture(progress.plan, nodes=nodes), self.loss_plot())
+        return run_html(self.directory)
 
     def sample(self, text: str = "", *, tokens: int = 60, seed: int = 0) -> str:
         """Let the newest checkpoint go on with `text`. Raises: StateError while there is none."""

@@ -17,7 +17,7 @@ from typing import get_args
 
 from raymega.config.dims import dims_of
 from raymega.pipeline.actions import Kind, Program
-from raymega.pipeline.timeline import even_durations, finish_s, timeline
+from raymega.pipeline.timeline import Timeline, even_durations, finish_s, timeline
 from raymega.plan.activations import RecomputeKind, boundary_bytes
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
@@ -28,7 +28,10 @@ from raymega.plan.memory import StageMemory, memory_by_stage, optimizer_share, s
 from raymega.plan.parallel_layout import ParallelLayout, layout_of
 from raymega.plan.placement import place
 from raymega.plan.plan import Plan
+from raymega.plan.programs import team_programs_of
 from raymega.plan.seats import StageSeats, seats_of
+
+Places = dict[tuple[int, Kind], float]  # seconds by (virtual stage, kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +217,26 @@ def schedule_bubble(layout: ParallelLayout, *, job: Job) -> float:
 
 
 def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
-    """The clock of the replica that has most micro-batches; where messages block, they take the sender's time."""
-    job, layout, extra = ground.job, ground.layout, ground.constants.pass_s
+    """The clock of the replica that has most micro-batches."""
+    durations, messages = _clocked(ground, passes)
+    layout = ground.layout
+    return finish_s(
+        _programs(layout, ground.job), durations=durations, num_stages=len(layout.layers), message_s=messages
+    )  # fmt: skip
+
+
+def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Constants = PUBLISHED) -> Timeline:
+    """When each team of `plan` would run what; up to the reduction of gradients. Arguments as for `predict`."""
+    layout = layout_of(plan)
+    seats = seats_of(layout.mesh, nodes=place(layout.mesh, cluster=cluster), cluster=cluster)
+    ground = Ground(job=job, layout=layout, seats=seats, cluster=cluster, constants=constants)
+    durations, messages = _clocked(ground, virtual_stage_seconds(ground))
+    return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=messages)
+
+
+def _clocked(ground: Ground, passes: Sequence[PassSeconds]) -> tuple[Places, Places]:
+    """Seconds of each pass and of its message; where messages block, they take the sender's time."""
+    job, extra = ground.job, ground.constants.pass_s
     durations = {}
     messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in Kind), 0.0)
     for v, seconds in enumerate(passes):
@@ -229,7 +250,7 @@ def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
             messages[at] = sent
         else:
             durations[at] += sent
-    return finish_s(_programs(layout, job), durations=durations, num_stages=len(layout.layers), message_s=messages)
+    return durations, messages
 
 
 def _message_seconds(ground: Ground, virtual_stage: int, kind: Kind) -> float:

@@ -13,12 +13,13 @@ FLOORS = (
     {"pipeline"},
     {"metrics", "model_shape"},
     {"plan"},
-    {"layout"},
+    {"layout", "pictures"},
     {"control"},
     {"comm"},
     {"model", "train", "data", "checkpoint", "interop"},
     {"worker", "sim"},
     {"driver"},
+    {"report"},
     {"cli", "job", "notebook", "ray_train"},
 )
 PURE = set().union(*FLOORS[:7], {"sim"})

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from raymega.cli.foretold import Pair, foretold, foretold_text
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ConfigError
+from raymega.report.foretold import Pair, foretold, foretold_text
 from tests.driver.test_accounting import trained
 
 STEP = {"step": 20, "step_s": 0.5, "mesh": "dp=2 tp=1 pp=2"}

@@ -11,12 +11,15 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from raymega.cli.plan import read_hardware
 from raymega.config.schema import Config
 from raymega.driver.accounting import progress_of
 from raymega.driver.json_lines import read_lines
+from raymega.driver.progress import Progress
+from raymega.driver.reading import read_hardware
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ConfigError
+from raymega.plan.cluster import Cluster
+from raymega.plan.fitted import Constants
 from raymega.plan.job import job_of
 from raymega.plan.plan import Plan
 from raymega.plan.predict import predict
@@ -45,12 +48,16 @@ def foretold(run: RunDirectory, *, cluster: str | None) -> tuple[Pair, ...]:
         cluster: as for `raymega plan`; None: as many CPU workers on this machine as the plan has.
     Raises: ConfigError if there is no such cluster.
     """
+    return foretold_of(progress_of(run), run=run, cluster=cluster)
+
+
+def foretold_of(progress: Progress | None, *, run: RunDirectory, cluster: str | None) -> tuple[Pair, ...]:
+    """The same, of a run whose journals were told already."""
     steps, events = list(read_lines(run.metrics)), list(read_lines(run.events))
     pairs = list[Pair]()
     if steps:
         mesh = steps[-1]["mesh"]
         alike = [line["step_s"] for line in steps[-RECENT:] if line["mesh"] == mesh and "step_s" in line]
-        progress = progress_of(run)
         plan = progress.plan if progress is not None else None
         guess = _predicted_s(run.read_config(), plan, cluster=cluster)
         if guess is not None and alike:
@@ -80,8 +87,11 @@ def _of_events(events: Iterable[dict[str, Any]]) -> Iterator[Pair]:
         yield Pair(kind=kind, predicted_s=line["predicted_s"], measured_s=line["actual_s"], of=of)
 
 
-def _predicted_s(config: Config, plan: Plan | None, *, cluster: str | None) -> float | None:
-    """A step of the newest plan, if its model is known here and it is whole."""
+def hardware_of(config: Config, plan: Plan | None, *, cluster: str | None) -> tuple[Cluster, Constants] | None:
+    """What a step of `plan` is predicted on; None if its model is not known here, or it is not whole.
+
+    Raises: ConfigError for a cluster that is too small.
+    """
     if plan is None or plan.lost or config.model.custom is not None or config.model.vocab_size is None:
         return None
     there, constants = read_hardware(cluster or f"local:{plan.mesh.size}")
@@ -89,4 +99,13 @@ def _predicted_s(config: Config, plan: Plan | None, *, cluster: str | None) -> f
         raise ConfigError(
             f"--cluster {cluster} has {there.free} devices, the run's {plan.mesh} {plan.mesh.size}. Name a larger one."
         )
+    return there, constants
+
+
+def _predicted_s(config: Config, plan: Plan | None, *, cluster: str | None) -> float | None:
+    """A step of the newest plan."""
+    hardware = hardware_of(config, plan, cluster=cluster)
+    if plan is None or hardware is None:
+        return None
+    there, constants = hardware
     return predict(plan, job=job_of(config), cluster=there, constants=constants).step_s

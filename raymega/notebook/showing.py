@@ -1,0 +1,55 @@
+"""A run as a notebook shows it: a line of where it stands, its mesh, its loss with what happened, its goodput.
+
+No scripts and no widgets: text and inline SVG, so that it is seen wherever the notebook is.
+"""
+
+import html
+import time
+
+from raymega.control.goodput import GOOD
+from raymega.driver.json_lines import read_lines
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_status import RunStatus, status_with
+from raymega.pictures.losses import Curve, loss_picture
+from raymega.pictures.meshes import mesh_picture
+from raymega.pictures.shares import shares_picture
+from raymega.pictures.svg import Svg
+from raymega.report.chronicle import marks_of
+from raymega.report.history import history_of
+
+
+def run_html(run: RunDirectory) -> str:
+    """All of it; of a run that has not begun, only that."""
+    if not run.is_begun():
+        return _page(f"<b>{html.escape(run.path.name)}</b> is starting")
+    history = history_of(run)
+    status = status_with(history.progress, run=run, now=time.time())
+    progress = history.progress
+    if progress is None or progress.plan is None:
+        return _page(_head(status))
+    losses = tuple((line["step"], line["loss"]) for line in read_lines(run.metrics) if line["loss"] is not None)
+    marks = marks_of(read_lines(run.events), history=history)
+    return _page(
+        _head(status),
+        mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}),
+        loss_picture([Curve(label="training", points=losses)], marks=marks),
+        shares_picture(status.worker_s, workers={}, good=GOOD),
+    )
+
+
+def _head(status: RunStatus) -> str:
+    """Where it stands, in two lines."""
+    code = "" if status.exit_code is None else f" with exit code {status.exit_code}"
+    loss = "" if status.loss is None else f" \u00b7 loss {status.loss:.4f}"
+    speed = "" if status.tokens_per_s is None else f" \u00b7 {status.tokens_per_s:,.0f} tokens/s"
+    mesh = "" if status.mesh is None else f" \u00b7 {status.mesh}"
+    words = f"{status.standing}{code} \u00b7 step {status.step:,} of {status.steps:,}{loss}{speed}{mesh}"
+    said = f'<br><span style="color:#666">{html.escape(status.reason)}</span>' if status.reason else ""
+    return f"<b>{html.escape(status.name)}</b> \u00b7 {html.escape(words)}{said}"
+
+
+def _page(head: str, *pictures: Svg) -> str:
+    """White paper, whatever the notebook's own colours are."""
+    shown = "".join(f'<div style="margin-top:10px">{picture.text}</div>' for picture in pictures)
+    style = "font-family:sans-serif;font-size:14px;color:#222;background:#fff;padding:8px"
+    return f'<div style="{style}">{head}{shown}</div>'
