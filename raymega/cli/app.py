@@ -123,6 +123,30 @@ def report(
     typer.echo(write_report(run_directory(run), cluster=cluster, out=Path(out) if out else None))
 
 
+@app.command()
+def dashboard(
+    out: Annotated[str | None, typer.Option(metavar="FILE.json", help="Write it there instead.")] = None,
+) -> None:
+    """Print the Grafana dashboard of what runs tell Prometheus while they train.
+
+    \b
+    Examples:
+      raymega dashboard > raymega.json
+      raymega dashboard --out /var/lib/grafana/dashboards/raymega.json
+    """
+    from importlib.resources import files
+
+    text = (files("raymega") / "dashboards" / "grafana.json").read_text(encoding="utf-8")
+    if out is None:
+        typer.echo(text.rstrip())
+        return
+    from pathlib import Path
+
+    from raymega.driver.run_dir import write_whole
+
+    write_whole(Path(out), text)
+
+
 for verb in (*PLANNING_VERBS, *VERBS):
     app.command()(verb)
 

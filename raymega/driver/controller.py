@@ -195,9 +195,10 @@ class Controller:
             beginning = begins(rules)
             on_end.callback(beginning.journal.close)
             self._told.turns.extend(beginning.turns)
-            watching = on_end.enter_context(
-                watchers(beginning, run_dir=launch.run_dir, config=launch.config, facts=launch.facts)
-            )
+            watching = on_end.enter_context(watchers(
+                beginning, run_dir=launch.run_dir, config=launch.config, facts=launch.facts,
+                vitals=lambda: self._runtime.vitals() if self._runtime is not None else {},
+            ))  # fmt: skip
             state = beginning.state
             if isinstance(state, Finished | Failed):  # it was over, and its controller died at that
                 end_leftovers(launch.name)

@@ -32,6 +32,7 @@ from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.hiring import hiring_of
 from raymega.driver.listening import Hearing
+from raymega.driver.live_figures import Vital, Vitals
 from raymega.driver.membership import Membership
 from raymega.driver.node_watch import NodeWatch
 from raymega.driver.place import Place
@@ -136,6 +137,14 @@ class RayRuntime:
     def memory_bytes(self) -> int:
         """Of the worker that holds most: on its device, or resident."""
         return max(tuple(self._memory.values()), default=0)
+
+    def vitals(self) -> Vitals:
+        """What each living worker told of itself last."""
+        memory = dict(self._memory)
+        return {
+            worker: Vital(memory_bytes=memory.get(worker, 0), spent=spent)
+            for worker, spent in self._times.newest().items()
+        }
 
     def disturb(self, orders: tuple[str, ...]) -> None:
         """Have these things go wrong, each at its point."""

@@ -61,6 +61,11 @@ class TimeSheets:
             )  # fmt: skip
             return t - self._written_t > EVERY_S
 
+    def newest(self) -> dict[WorkerId, Spent]:
+        """What each living worker told last."""
+        with self._lock:
+            return dict(self._newest)
+
     def lost(self, worker: WorkerId, *, t: float) -> None:
         """It died, and the step that it had in hand with it; what it did since it was last heard of is not known."""
         with self._lock:

@@ -1,6 +1,6 @@
 """Who watches the loop of a run, in the order in which they are told: the journal first, before anything is sent."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from raymega.control.loop import Watcher
 from raymega.driver.beginning import Beginning
 from raymega.driver.events_sink import EventsSink
 from raymega.driver.in_thread import InThread, Sink
+from raymega.driver.live_figures import Vitals
+from raymega.driver.live_metrics_sink import LiveMetricsSink
 from raymega.driver.metrics_sink import MetricsSink
 from raymega.driver.progress import Facts, Progress
 from raymega.driver.run_dir import RunDirectory
@@ -19,9 +21,13 @@ from raymega.driver.trackers import TrackerSink, open_trackers
 
 @contextmanager
 def watchers(
-    beginning: Beginning, *, run_dir: RunDirectory, config: Config, facts: Facts
+    beginning: Beginning, *, run_dir: RunDirectory, config: Config, facts: Facts, vitals: Callable[[], Vitals]
 ) -> Iterator[tuple[Watcher, ...]]:
-    """All that a config asks for, open for the time of the block; what an earlier controller missed is caught up."""
+    """All that a config asks for, open for the time of the block; what an earlier controller missed is caught up.
+
+    Args:
+        vitals: what the workers have told of themselves last.
+    """
     t, step, estate = beginning.t, beginning.state.story.committed, beginning.estate
     progress = Progress.begin(t) if estate is None else estate.progress
     with ExitStack() as open_ones:
@@ -29,6 +35,7 @@ def watchers(
         metrics.catch_up(beginning.turns)
         events = EventsSink.inherit(run_dir.events, turns=beginning.turns)
         sinks: list[MetricsSink | EventsSink | InThread | TrackerSink] = [metrics, events]
+        sinks.append(InThread(lambda: LiveMetricsSink(run=facts.name, progress=progress, vitals=vitals)))
         if config.log.tensorboard:
             sinks.append(InThread(lambda: _tensorboard(run_dir.tensorboard, step=step, t=t)))
         for tracker in open_trackers(config.log.trackers):
