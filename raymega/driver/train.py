@@ -10,7 +10,7 @@ resolve -> lock -> prepare                  refused here: nothing was started
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from shlex import quote
@@ -20,6 +20,7 @@ import ray
 
 from raymega.checkpoint.find import newest_complete
 from raymega.config.schema import Config
+from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
 from raymega.driver.controller import Launch
@@ -40,14 +41,16 @@ SPARE_CPUS = 2  # of a local Ray, for tasks of the data pipeline
 TERM_GRACE_S = 20.0
 JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0
 LEFT_FOR_THE_END_S = 1.0
+Watch = Callable[[Turn], None] | None
 PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
 
 
-def train(config: Config, *, resume: Resume = "auto") -> int:
+def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> int:
     """Run `config` to its end and return the exit code.
 
     Args:
         resume: auto (the newest whole checkpoint), none, or a step.
+        watch: told of every turn, as the console is.
     Raises: RaymegaError for what cannot start.
     """
     began_t = time.time()
@@ -60,7 +63,7 @@ def train(config: Config, *, resume: Resume = "auto") -> int:
         if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
             print(_nothing_to_do(prepared))
             return 0
-        return _run(prepared, lock=lock, began_t=began_t)
+        return _run(prepared, lock=lock, began_t=began_t, watch=watch)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C or SIGTERM while there is no run to stop
         if run_dir.is_begun():
             print(f"to resume: raymega train {quote(str(run_dir.config))}")
@@ -71,15 +74,16 @@ def train(config: Config, *, resume: Resume = "auto") -> int:
             run_dir.remove_if_unused()
 
 
-def _run(prepared: Prepared, *, lock: RunLock, began_t: float) -> int:
+def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch) -> int:
     with closing(open_console(facts_of(prepared), t=began_t, out=sys.stdout)) as console:
         for warning in prepared.warnings:
             console.note(warning)
-        ended = _followed(prepared, lock=lock, console=console, began_t=began_t)
+        shown = Shown(console, began_t=began_t, watch=watch)
+        ended = _followed(prepared, lock=lock, console=console, began_t=began_t, shown=shown)
     return _told(ended, prepared)
 
 
-def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float) -> Ended:
+def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float, shown: "Shown") -> Ended:
     """Have Ray, the run, and its end. `lock` goes to the controller once nothing can be refused any more."""
     config = prepared.config
     cpus = (devices_wanted(config) + config.elastic.standbys) * config.run.cpus_per_worker + SPARE_CPUS
@@ -99,22 +103,25 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
         launch = launch_of(prepared, facts=facts_of(prepared), device=device)
         run = RunHandle.begin(replace(launch, began_t=began_t))
         try:
-            return follow(run, wishes=wishes, saw=Shown(console, began_t=began_t))
+            return follow(run, wishes=wishes, saw=shown)
         finally:
             run.close()
 
 
 class Shown:
-    """Passes news on to the console."""
+    """Passes news on to the console, and to whoever else watches."""
 
-    def __init__(self, console: Console, *, began_t: float) -> None:
+    def __init__(self, console: Console, *, began_t: float, watch: Watch) -> None:
         self._console, self._began_t, self._has_step = console, began_t, False
+        self._watch = watch
         self._memory_total = psutil.virtual_memory().total
 
     def __call__(self, news: News) -> None:
         self._console.remember(Memory(used_bytes=news.memory_bytes, total_bytes=self._memory_total))
         for turn in news.turns:
             self._console.saw(turn)
+            if self._watch is not None:
+                self._watch(turn)
             if not self._has_step and turn.decision.state.story.committed > turn.before.story.committed:
                 self._has_step = True
                 self._console.note(f"the first step is done after {turn.t - self._began_t:.1f} s")
