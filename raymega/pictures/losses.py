@@ -16,7 +16,7 @@ from raymega.pictures.colors import EVENTS
 from raymega.pictures.scale import Scale, step_ticks, ticks, value_words
 from raymega.pictures.svg import FAINT, WIDTH, Svg, curve, dot, legend, line, picture, text
 
-LEFT, RIGHT, TOP, PLOT_H, ROW_H, FOOT = 132, 18, 26, 190, 18, 12
+LEFT, RIGHT, TOP, PLOT_H, ROW_H, FOOT = 132, 32, 26, 190, 18, 12
 MOST_POINTS = 600  # of a curve, two for each column of the picture at most
 
 

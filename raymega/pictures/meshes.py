@@ -20,8 +20,9 @@ from raymega.plan.plan import Plan
 
 CELL_W, CELL_H, HEAD_H, SIDE_W = 132, 44, 22, 76
 NODE_LETTERS = 8
-LEFT, RIGHT, TOP, ROW_H = 132, 18, 26, 19
+LEFT, RIGHT, TOP, ROW_H = 132, 32, 26, 19
 MOST_ROWS, MOST_CELLS = 40, 64
+LEAST_W = 2.0  # of a stretch: a repair takes a fraction of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ def mesh_picture(plan: Plan, *, nodes: Mapping[str, str]) -> Svg:
 
 
 def _cell(worker: str, stage: int, *, node: str, lost: bool, shard: str, x: float, y: float) -> list[str]:
-    where = "lost" if lost else f"on {node[:NODE_LETTERS]}" if node else ""
+    where = "without a part" if lost else f"on {node[:NODE_LETTERS]}" if node else ""
     color, ink = (LOST, FAINT) if lost else (stage_color(stage), PAPER)
     return [
         box(
@@ -92,7 +93,7 @@ def mesh_history_picture(stays: Sequence[Stay], *, doings: Sequence[Doing], begi
     Args:
         begins_s: when the run was started again after the first time.
     """
-    end_s = max((one.end_s for one in (*stays, *doings)), default=0.0)
+    end_s = max([*(stay.end_s for stay in stays), *(one.end_s for one in doings)], default=0.0)
     across = Scale(low=0.0, high=end_s, begin=LEFT, end=WIDTH - RIGHT)
     rows = _rows(stays)
     shown = rows[:MOST_ROWS]
@@ -101,10 +102,11 @@ def mesh_history_picture(stays: Sequence[Stay], *, doings: Sequence[Doing], begi
     parts += [text("the run is", x=8, y=TOP + 13, bold=True)]
     parts += [
         box(
-            x=across.at(one.begin_s), y=TOP + 2, width=across.at(one.end_s) - across.at(one.begin_s), height=ROW_H - 5,
+            x=across.at(one.begin_s), y=TOP + 2, height=ROW_H - 5,
+            width=max(LEAST_W, across.at(one.end_s) - across.at(one.begin_s)),
             color=DOING[one.what], hint=f"{one.what} for {time_words(one.end_s - one.begin_s)}",
         )
-        for one in doings
+        for one in sorted(doings, key=lambda one: one.what != "training")  # what is short lies on top
     ]  # fmt: skip
     for number, (node, worker) in enumerate(shown):
         top, is_first = TOP + 8 + ROW_H * (number + 1), number == 0 or shown[number - 1][0] != node
@@ -125,9 +127,10 @@ def mesh_history_picture(stays: Sequence[Stay], *, doings: Sequence[Doing], begi
 
 def _rows(stays: Sequence[Stay]) -> list[tuple[str, str]]:
     """(node, worker) by node, each in the order of appearance."""
-    nodes = list(dict.fromkeys(stay.node for stay in stays))
+    order = sorted(stays, key=lambda stay: (stay.begin_s, len(stay.worker), stay.worker))
+    nodes = list(dict.fromkeys(stay.node for stay in order))
     return [
-        (node, worker) for node in nodes for worker in dict.fromkeys(stay.worker for stay in stays if stay.node == node)
+        (node, worker) for node in nodes for worker in dict.fromkeys(stay.worker for stay in order if stay.node == node)
     ]
 
 
@@ -146,7 +149,9 @@ def _bar(stay: Stay, across: Scale, *, y: float) -> list[str]:
     if words:
         parts.append(text(words, x=x + 5, y=y + 13, size=11, color=FAINT if stay.stage is None else PAPER))
     if stay.lost:
-        parts.append(text("\u2715", x=x + width, y=y + 14, anchor="middle", color=EVENTS["worker lost"], bold=True))
+        parts.append(
+            text("\u2715", x=x + width, y=y + 14, anchor="middle", color=EVENTS["worker lost"], bold=True, size=15)
+        )
     return parts
 
 

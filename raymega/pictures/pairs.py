@@ -1,17 +1,18 @@
 """What was predicted beside what was measured: two bars each, on a scale of their own kind.
 
-step     dp=2 tp=1 pp=2      ....predicted....  0.36 s
-                             ====measured=====| 0.41 s    x 1.13
+step  dp=2 tp=1 pp=2
+....predicted....  0.36 s
+====measured=========  0.41 s                                        x 1.13
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raymega.pictures.scale import Scale, time_words
-from raymega.pictures.svg import FAINT, WIDTH, Svg, box, legend, picture, text
+from raymega.pictures.svg import FAINT, LETTER_W, WIDTH, Svg, box, legend, picture, text
 
 PREDICTED, MEASURED = "#b9c6d6", "#3b6fa8"
-LEFT, ROOM, BAR_H, ROW_H, TOP = 262, 150, 11, 34, 28
+LEFT, ROOM, BAR_H, ROW_H, TOP = 8, 150, 12, 52, 28
 MOST_ROWS = 14
 
 
@@ -36,11 +37,11 @@ def pairs_picture(rows: Sequence[Compared]) -> Svg:
         across = Scale(low=0.0, high=longest, begin=LEFT, end=WIDTH - ROOM)
         ratio = f"\u00d7 {row.measured_s / row.predicted_s:.2f}" if row.predicted_s > 0 else ""
         parts += [
-            text(row.what, x=8, y=y + 10, bold=True),
-            text(row.of, x=8, y=y + 24, color=FAINT, size=11),
-            *_bar(row.predicted_s, across, y=y, color=PREDICTED),
-            *_bar(row.measured_s, across, y=y + BAR_H + 1, color=MEASURED),
-            text(ratio, x=WIDTH - 8, y=y + 16, anchor="end", bold=True),
+            text(row.what, x=LEFT, y=y + 10, bold=True),
+            text(row.of, x=LEFT + (len(row.what) + 1) * LETTER_W * 1.15, y=y + 10, color=FAINT),
+            *_bar(row.predicted_s, across, y=y + 16, color=PREDICTED),
+            *_bar(row.measured_s, across, y=y + 17 + BAR_H, color=MEASURED),
+            text(ratio, x=WIDTH - 8, y=y + 32, anchor="end", bold=True),
         ]
     height = TOP + ROW_H * len(shown) + 4
     if len(shown) < len(rows):

@@ -10,7 +10,7 @@ from raymega.pictures.colors import CATEGORIES
 from raymega.pictures.scale import Scale, time_words
 from raymega.pictures.svg import FAINT, PAPER, WIDTH, Svg, box, fits, legend, line, picture, text
 
-LEFT, RIGHT, BAR_H, ROW_H = 72, 18, 30, 17
+LEFT, RIGHT, BAR_H, ROW_H = 72, 32, 30, 17
 MOST_ROWS = 16
 A_ROW = 6  # categories of the legend
 

@@ -14,7 +14,7 @@ from raymega.pictures.colors import ACTIONS, PHASES
 from raymega.pictures.scale import Scale, time_ticks, time_words
 from raymega.pictures.svg import FAINT, PAPER, WIDTH, Svg, box, fits, legend, line, picture, text
 
-LEFT, RIGHT, TOP, ROW_H, THIN_H = 150, 18, 28, 24, 7
+LEFT, RIGHT, TOP, ROW_H, THIN_H = 150, 32, 28, 24, 7
 MOST_ROWS = 24
 ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 WORDS = {"F": "forward", "B": "backward", "I": "backward, inputs", "W": "backward, weights"}

@@ -64,7 +64,7 @@ def kind_of(line: Line) -> str:
 def marks_of(lines: Iterable[Line], *, history: History) -> tuple[Mark, ...]:
     """What is marked under the loss; the run's later starts too."""
     found = [
-        Mark(step=line["step"], kind=kind_of(line), words=str(line.get("reason", "")))
+        Mark(step=line["step"], kind=kind_of(line), words=shortened(str(line.get("reason", ""))))
         for line in lines
         if kind_of(line)
     ]
@@ -81,13 +81,18 @@ def entries_of(lines: Iterable[Line], *, history: History) -> tuple[Entry, ...]:
         Entry(
             up_s=history.at_s(line["t"]),
             step=line["step"],
-            what=KINDS.get(line["event"]) or WORDS.get(line["event"]) or spaced(line["event"]),
+            what=kind_of(line) or WORDS.get(line["event"]) or spaced(line["event"]),
             kind=kind_of(line),
-            reason=str(line.get("reason", "")),
+            reason=shortened(str(line.get("reason", ""))),
             orders=", ".join(spaced(name) for name in dict.fromkeys(line["commands"])),
         )
         for line in lines
     )
+
+
+def shortened(words: str) -> str:
+    """Words with the first letters of each node's id, of which Ray's have 56."""
+    return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{24,}\b", r"\1", words)
 
 
 def spaced(name: str) -> str:

@@ -11,7 +11,7 @@ from raymega.pictures.svg import Svg
 
 STYLE = """
 body { font: 15px/1.5 system-ui, "Segoe UI", sans-serif; color: #222; background: #fff; }
-body { margin: 0 auto; padding: 24px 20px 60px; max-width: 860px; }
+body { margin: 0 auto; padding: 24px 20px 60px; max-width: 800px; }
 h1 { font-size: 26px; margin: 0 0 2px; }
 h2 { font-size: 19px; margin: 40px 0 4px; border-top: 1px solid #ddd; padding-top: 18px; }
 p { margin: 4px 0 12px; }

@@ -140,7 +140,7 @@ def _goodput(told: Told) -> Section:
             f"{swatch(CATEGORIES[name])}{name}", f"{seconds:,.1f} s", f"{seconds / total_s:.1%}",
             "yes" if name in GOOD else "no", CATEGORY_WORDS[name],
         )
-        for name, seconds in spent.items()
+        for name, seconds in ((name, spent.get(name, 0.0)) for name in CATEGORIES)
         if seconds > 0
     ]  # fmt: skip
     rows.append(("all", f"{total_s:,.1f} s", "100.0%", "", "every second of every worker"))
