@@ -1,11 +1,17 @@
-"""The whole suite: its environment, its threads, and its order - floors from low to high, Ray and slow ones last.
+"""The whole suite: its environment, its threads, and its order - the pure layer first, then floors from low to high.
 
-A test is `pure` by where it lies: everything up to `control`, and `sim`, needs neither torch nor ray.
+A test is `pure` by where it lies: everything up to `control`, and `sim`, needs neither torch nor ray. Where tests run
+side by side (pytest-xdist), whole runs go on beside threads, which use one core each, and none beside another:
+
+    worker 0 | config plan control | ray, slow: whole runs of many processes, one after the other ... |
+    worker 1 | house pipeline sim  | comm  model  checkpoint  worker  cli ........................... | alone
 """
 
+import fcntl
 import os
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +31,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 
-_pure_s = pytest.StashKey[list[float]]()
-
 
 def room(item: pytest.Item) -> str:
     """The folder under tests/ that holds `item`; `house` for files beside this one."""
@@ -45,18 +49,46 @@ def local_ray() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pure: needs neither torch nor ray (set by the room it lies in)")
-    config.stash[_pure_s] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> tuple[bool, bool, int]:
-        late = item.get_closest_marker("slow") is not None, item.get_closest_marker("ray") is not None
-        return (*late, ROOMS.index(room(item)) if room(item) in ROOMS else len(ROOMS))
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, bool, int]:
+        floor = ROOMS.index(room(item)) if room(item) in ROOMS else len(ROOMS)
+        return (
+            is_marked(item, "alone"),
+            not is_marked(item, "pure"),
+            not is_whole_run(item),
+            is_marked(item, "slow"),
+            floor,
+        )
 
     for item in items:
         if room(item) in PURE_ROOMS:
             item.add_marker("pure")
+        if is_marked(item, "alone"):
+            item.add_marker(pytest.mark.xdist_group("alone"))
+        elif is_whole_run(item):
+            item.add_marker(pytest.mark.xdist_group("runs"))
     items.sort(key=place)
+
+
+def is_marked(item: pytest.Item, *names: str) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in names)
+
+
+def is_whole_run(item: pytest.Item) -> bool:
+    """Does it start many processes, and may not run beside another that does?"""
+    return is_marked(item, "ray", "slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> object:
+    """Nothing runs beside a test that is marked `alone`."""
+    if (run := os.environ.get("PYTEST_XDIST_TESTRUNUID")) is None:
+        return (yield)
+    with open(Path(tempfile.gettempdir()) / f"tests-{run}", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX if is_marked(item, "alone") else fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
@@ -65,12 +97,13 @@ def pytest_collection_finish() -> None:
         torch.set_num_threads(1)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
-    if item.get_closest_marker("pure") is not None:
-        item.config.stash[_pure_s].append(call.duration)
-    return (yield)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in terminalreporter.stats.values() for report in kind if "pure" in keywords_of(report)]
+    if reports:
+        seconds = sum(report.duration for report in reports)
+        terminalreporter.write_line(f"pure layer: {seconds:.1f} s of the 60 s it may take")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    terminalreporter.write_line(f"pure layer: {sum(config.stash[_pure_s]):.1f} s of the 60 s it may take")
+def keywords_of(report: object) -> Mapping[str, object]:
+    """The marks of what a report is about; none for one that is not about a test."""
+    return report.keywords if isinstance(report, pytest.TestReport) else {}
