@@ -14,7 +14,8 @@ from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Group
 from raymega.comm.store import RendezvousStore
 from raymega.errors import ClusterError, GroupBroken
-from tests.comm.worlds import GlooWorld, at_once, eventually, on_group, spec, start, workers
+from tests.comm.worlds import GlooWorld, at_once, on_group, spec, start, workers
+from tests.waiting import eventually
 
 
 def num_threads() -> int:
@@ -52,7 +53,7 @@ def test_twenty_rebuilds_leave_no_thread_file_or_socket() -> None:
         before = num_threads(), num_files()
         for number in range(20):
             one_generation(number)
-        eventually(lambda: (num_threads(), num_files()) == before)
+        eventually(lambda: (num_threads(), num_files()) == before, limit_s=5.0)
     finally:
         gc.enable()
 
@@ -124,7 +125,7 @@ def test_abort_is_quick_and_may_be_repeated() -> None:
     groups = [t.result for t in at_once([lambda f=f: f.group(spec(2)) for f in fabrics])]
     ended = threading.Event()
     blocked = start(lambda: _recv(groups[0], ended))
-    eventually(lambda: fabrics[0].traffic.calls("recv") == 1)
+    eventually(lambda: fabrics[0].traffic.calls("recv") == 1, limit_s=5.0)
     began_s = time.monotonic()
     fabrics[0].abort()
     fabrics[0].abort()

@@ -8,7 +8,8 @@ import torch
 from raymega.comm.group import Group, GroupSpec
 from raymega.comm.solo import SoloGroup
 from raymega.errors import CollectiveTimeout, GroupBroken
-from tests.comm.worlds import WORLDS, World, at_once, eventually, on_group, spec, start, workers
+from tests.comm.worlds import WORLDS, World, at_once, on_group, spec, start, workers
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=WORLDS)
@@ -177,7 +178,7 @@ def test_abort_wakes_a_blocked_member(world: World, op: str) -> None:
     fabrics = [world.fabric(me) for me in workers(2)]
     groups = [t.result for t in at_once([lambda f=f: f.group(spec(2)) for f in fabrics])]
     blocked = start(lambda: OPS[op](groups[0]))
-    eventually(lambda: fabrics[0].traffic.calls() == 1)
+    eventually(lambda: fabrics[0].traffic.calls() == 1, limit_s=5.0)
     fabrics[0].abort()
     assert isinstance(blocked.join(1.0).error, GroupBroken)
     with pytest.raises(GroupBroken, match="g1/dp/0"):

@@ -12,7 +12,8 @@ from raymega.comm.group import Group
 from raymega.comm.local import LocalFabric, LocalHub
 from raymega.comm.p2p import SENDS_AHEAD, Expected, Inbox, Outbox
 from raymega.errors import GroupBroken, RaymegaBug, StaleMessage, StateError
-from tests.comm.worlds import WORLDS, World, at_once, eventually, on_group, spec, start, workers
+from tests.comm.worlds import WORLDS, World, at_once, on_group, spec, start, workers
+from tests.waiting import eventually
 
 SHAPE = (2, 3, 5)
 
@@ -193,7 +194,7 @@ def test_a_waiting_stage_learns_of_an_abort(world: World) -> None:
     inbox = Inbox(pool=BufferPool(), generation=1)
     inbox.expect(expect(groups[1], [down(0), down(1)]))
     waiting = start(lambda: inbox.take(down(0)))
-    eventually(lambda: fabrics[1].traffic.calls("recv") == 2)
+    eventually(lambda: fabrics[1].traffic.calls("recv") == 2, limit_s=5.0)
     fabrics[0].abort()
     assert isinstance(waiting.join(1.0).error, GroupBroken)
     fabrics[1].close()

@@ -1,7 +1,6 @@
 """Worlds of workers that are threads of the test's process, over each kind of fabric."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -79,14 +78,6 @@ class Thread:
 
 def start(call: Callable[[], Any]) -> Thread:
     return Thread(call=call).start()
-
-
-def eventually(true: Callable[[], bool], limit_s: float = 5.0) -> None:
-    """Wait until `true()`; fail after the limit."""
-    limit = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < limit, "it never became true"
-        time.sleep(0.001)
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Thread]:

@@ -13,7 +13,7 @@ import pytest
 from raymega.driver.node_wrapper import ENDING_S, run_node
 from raymega.driver.ray_private import Raylet, raylet_below
 from raymega.errors import ConfigError
-from tests.driver.rig import wait_for
+from tests.waiting import eventually
 
 RAY = ["bash", "-c", "kill -{signal} $PPID; exec sleep 60"]  # it is told to end as soon as it is up
 
@@ -84,7 +84,7 @@ def test_the_raylet_below_a_process_says_which_node_it_is():
     python = f"exec -a raylet {sys.executable} -c 'import time; time.sleep(60)' --node_id=4c1f --gcs-address=host:1"
     child = subprocess.Popen(["bash", "-c", f"({python}) & wait"], start_new_session=True)
     try:
-        wait_for(lambda: raylet_below(child.pid) is not None, limit_s=20.0)
+        eventually(lambda: raylet_below(child.pid) is not None, limit_s=20.0)
         found = raylet_below(child.pid)
         assert (found.node, found.gcs_address) == ("4c1f", "host:1")
     finally:

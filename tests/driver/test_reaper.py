@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from raymega.driver import reaper
-from tests.driver.rig import is_alive, wait_for
+from tests.driver.rig import is_alive
+from tests.waiting import eventually
 
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
@@ -38,7 +39,7 @@ def test_it_ends_what_is_marked_and_removes_the_paths_when_the_pipe_closes(tmp_p
 
 def test_it_waits_as_long_as_its_client_lives():
     marked = started("m3")
-    wait_for(lambda: reaper.marked("m3") == [marked.pid], limit_s=10)
+    eventually(lambda: reaper.marked("m3") == [marked.pid], limit_s=10)
     watcher = watching("m3")
     assert marked.poll() is None
     assert watcher.poll() is None

@@ -1,7 +1,5 @@
 """Whole runs on threads of one process: every worker is a real `Worker`, only the wires are local."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +31,7 @@ from raymega.worker.interface import (
 )
 from raymega.worker.wires import MakeFabric
 from raymega.worker.worker import Worker
+from tests.waiting import eventually
 
 LIMIT_S = 60.0
 TINY = {
@@ -164,10 +163,7 @@ class ThreadRun:
 
     def settle(self, plan: Plan, *, committed: int) -> None:
         """Wait until everyone has applied what the first worker reported."""
-        deadline = time.monotonic() + LIMIT_S
-        while any(self.workers[name].state.committed < committed for name in plan.living):
-            assert time.monotonic() < deadline, f"not everyone has committed {committed} steps"
-            threading.Event().wait(0.002)
+        eventually(lambda: all(self.workers[name].state.committed >= committed for name in plan.living))
 
     def start(self, plan: Plan, *, until: int, generation: int = 1, first: int = 0) -> None:
         """Feed and grant, and do not wait."""

@@ -13,7 +13,7 @@ from raymega.plan.plan import Plan
 from raymega.plan.repairs import repair_plan
 from raymega.plan.stages import balanced_layers
 from raymega.worker.interface import Decision
-from tests.comm.worlds import eventually
+from tests.waiting import eventually
 from tests.worker.killing import KillWorld, kill_world
 from tests.worker.rig import LIMIT_S
 
@@ -72,7 +72,7 @@ def test_a_decision_held_back_until_after_the_promise_is_applied_as_others_decid
     with decision_held_back(replicas, "w1") as (has_it, may):
         replicas.run.start(replicas.plan, until=1, generation=replicas.generation)
         assert has_it.wait(LIMIT_S)
-        eventually(lambda: replicas.run.workers["w0"].state.committed == 1, LIMIT_S)
+        eventually(lambda: replicas.run.workers["w0"].state.committed == 1)
         assert replicas.run.workers["w1"].abort(replicas.generation) is None
         may.set()
     case = replicas.go_on(replicas.recover(replicas.plan, dead=set()), dead=set())
