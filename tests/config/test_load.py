@@ -1,5 +1,6 @@
 """What a written value becomes, what is refused, and that everything is refused at once with its place."""
 
+import jsonschema
 import pytest
 import yaml
 
@@ -220,7 +221,6 @@ def test_every_schedule_that_a_config_may_name_is_in_the_catalog():
 
 
 def test_the_schema_describes_every_field_and_agrees_with_the_loader():
-    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(schema())
     validator = jsonschema.Draft202012Validator(schema())
     sections = [section["properties"].values() for section in schema()["$defs"].values()]

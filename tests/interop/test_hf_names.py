@@ -1,10 +1,9 @@
 import pytest
 import torch
+import transformers
 
 from raymega.interop.hf_names import to_hf_gpt2, to_hf_llama
 from tests.model.rig import build_shard, distance, on_shards, rows, tiny, whole
-
-transformers = pytest.importorskip("transformers")
 
 SIZES = {"num_hidden_layers": 3, "vocab_size": 97, "bos_token_id": 0, "eos_token_id": 0, "attn_implementation": "eager"}
 LLAMA = {
