@@ -1,12 +1,16 @@
 """`raymega train` where the disk of its run directory is full, or nearly; run by test_bad_input.py.
 
-Runs in a mount namespace of its own, so that the disk goes with this process. Ends as the command does, and says on
-standard output whether the files that lay on the disk are as they were.
+Runs in a mount namespace of its own, so that the disks go with this process. Prints one JSON line: how the command
+ended, what it said, and which files are not as they were.
 """
 
+import io
+import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from hashlib import sha256
 from pathlib import Path
 
 import ray
@@ -22,31 +26,38 @@ def fill(disk: Path, *, but: int) -> None:
     (disk / "other").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - but)))
 
 
-def contents(disk: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(disk.rglob("*")) if path.is_file()}
+def contents(disk: Path) -> dict[str, str]:
+    return {str(path): sha256(path.read_bytes()).hexdigest() for path in sorted(disk.rglob("*")) if path.is_file()}
 
 
 def no_ray(*_: object, **__: object) -> None:
     raise AssertionError("a Ray was started")
 
 
-def run(base: Path, free: str) -> None:
-    """The command line, with a disk at BASE/runs that has nothing or little free."""
-    os.chdir(base)
+def trained(base: Path, *, but: int) -> dict[str, object]:
+    """What the command line says with a disk at BASE/runs that has `but` bytes free."""
     disk = base / "runs"
-    disk.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "none", str(disk)], check=True)
     (disk / "demo").mkdir()
     (disk / "demo" / "config.yaml").write_text((base / "run.yaml").read_text())
-    fill(disk, but=LITTLE_BYTES if free == "little" else 0)
-    before = contents(disk)
+    fill(disk, but=but)
+    before, code = contents(disk), None
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    return {"code": code, "told": told.getvalue(), "changed": [*(contents(disk).items() ^ before.items())]}
+
+
+def run(base: Path) -> None:
+    """A disk without any room, and then, mounted over it, one with little."""
+    os.chdir(base)
+    (base / "runs").mkdir(exist_ok=True)
     ray.init = no_ray
     sys.argv = ["raymega", "train", "run.yaml"]
-    try:
-        main()
-    finally:
-        print("all is as it was" if contents(disk) == before else f"changed: {contents(disk).keys() ^ before.keys()}")
+    print(json.dumps({"nothing": trained(base, but=0), "little": trained(base, but=LITTLE_BYTES)}))
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), sys.argv[2])
+    run(Path(sys.argv[1]))

@@ -34,11 +34,10 @@ def run(
     return run_layout(layout, model=items, schedule=name, chunks=CHUNKS[name], **CALM, **settings)
 
 
-@pytest.mark.parametrize("clip_grad", [0.0, 0.5])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", CHUNKS)
-def test_a_schedule_does_not_occur_in_the_result(name: str, layout: tuple[int, int, int], clip_grad: float) -> None:
-    assert_same(run(name, layout, clip_grad=clip_grad), one_worker(clip_grad=clip_grad))
+def test_a_schedule_does_not_occur_in_the_result(name: str, layout: tuple[int, int, int]) -> None:
+    assert_same(run(name, layout, clip_grad=0.5), one_worker(clip_grad=0.5))
 
 
 @pytest.mark.parametrize(
