@@ -17,6 +17,7 @@ from raymega.pictures.scale import Scale, step_ticks, ticks, value_words
 from raymega.pictures.svg import FAINT, WIDTH, Svg, curve, dot, legend, line, picture, text
 
 LEFT, RIGHT, TOP, PLOT_H, ROW_H, FOOT = 132, 32, 26, 190, 18, 12
+MOST_LINES = 12  # of one kind through the plot; of more there are only the marks
 MOST_POINTS = 600  # of a curve, two for each column of the picture at most
 
 
@@ -119,6 +120,7 @@ def _row(kind: str, marks: Sequence[Mark], across: Scale, *, y: float) -> list[s
     ]
     for mark in marks:
         x = across.at(max(mark.step, across.low))
-        parts.append(line(x=x, y=TOP, to_x=x, to_y=TOP + PLOT_H, color=EVENTS[kind], width=0.6, dashed=True))
+        if len(marks) <= MOST_LINES:
+            parts.append(line(x=x, y=TOP, to_x=x, to_y=TOP + PLOT_H, color=EVENTS[kind], width=0.6, dashed=True))
         parts.append(dot(x=x, y=y, color=EVENTS[kind], hint=f"{kind}, step {mark.step}: {mark.words}"))
     return parts

@@ -39,7 +39,8 @@ def shares_picture(
     across = Scale(low=0, high=total_s, begin=LEFT, end=WIDTH - RIGHT)
     edge = across.at(good_s)
     parts.append(line(x=edge, y=20, to_x=edge, to_y=28 + BAR_H, color="#111111", width=1.5))
-    rows = list(workers.items())[:MOST_ROWS] if len(workers) > 1 else []
+    order = sorted(workers, key=lambda worker: (len(worker), worker))
+    rows = [(worker, workers[worker]) for worker in order[:MOST_ROWS]] if len(workers) > 1 else []
     y = 24.0 + BAR_H + 10
     for worker, seconds in rows:
         parts += [text(worker, x=8, y=y + 11, size=11), *_bar(seconds, known, y=y, height=ROW_H - 4, named=False)]

@@ -200,11 +200,9 @@ def _decisions(told: Told) -> Section:
     shown = notable[-MOST_ENTRIES:]
     parts = [_entries(shown)] if shown else []
     if entries:
-        parts.append(
-            folded(
-                f"all {len(entries):,} events, the newest {MOST_ENTRIES:,} of them", _entries(entries[-MOST_ENTRIES:])
-            )
-        )
+        is_whole = len(entries) <= MOST_ENTRIES
+        words = f"all {len(entries)} events" if is_whole else f"the newest {MOST_ENTRIES} of {len(entries):,} events"
+        parts.append(folded(words, _entries(entries[-MOST_ENTRIES:])))
     return Section(title="Decisions, and why", lead=LEADS["decisions"], parts=tuple(parts))
 
 
