@@ -7,7 +7,8 @@ import pytest
 import ray
 
 from raymega.driver.ray_session import NAMESPACE
-from tests.driver.rig import Rig, wait_for
+from tests.driver.rig import Rig
+from tests.waiting import eventually
 
 
 def actors_of(run: str) -> list[str]:
@@ -20,6 +21,6 @@ def rig(local_ray: None, tmp_path: Path) -> Iterator[Rig]:
     """Makes launches in a fresh run directory; afterwards no actor of them may be left."""
     made = Rig(tmp_path)
     yield made
-    wait_for(lambda: actors_of(tmp_path.name) == [], limit_s=5.0)  # Ray hears of a process that ended itself
+    eventually(lambda: actors_of(tmp_path.name) == [], limit_s=20.0)  # Ray hears of a process that ended itself
     assert made.living_workers() == []
     assert not made.run_dir.lock.exists()

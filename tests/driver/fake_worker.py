@@ -1,7 +1,7 @@
 """A worker that trains nothing: it takes `WorkerApi`'s calls and commits a step every `STEP_S` seconds.
 
-A step needs its batch where the worker has one coming; evaluation and saves are reported as done. It watches its
-peers' processes through files in RUNDIR/fake, as a broken connection would tell it.
+A step needs its batch where the worker has one coming; evaluation and saves are reported as done. None is committed
+after N steps while there is a file RUNDIR/hold-N.
 """
 
 import os
@@ -36,7 +36,8 @@ class FakeWorker:
         self._until, self._save_at, self._committed = 0, set[int](), 0
         self._phase, self._left = "idle", 0
         self._stopped = False
-        (Path(settings.run_dir) / f"pid-{settings.worker}").write_text(str(os.getpid()))
+        self._folder = Path(settings.run_dir)
+        (self._folder / f"pid-{settings.worker}").write_text(str(os.getpid()))
         threading.Thread(target=self._live, daemon=True).start()
 
     def start(self, assignment: Assignment) -> None:
@@ -102,7 +103,8 @@ class FakeWorker:
                 if self._stopped or self._assignment is not assignment:
                     return
             time.sleep(STEP_S)
-            self._commit(assignment, rank=plan.workers.index(me))
+            if not (self._folder / f"hold-{self._committed}").exists():
+                self._commit(assignment, rank=plan.workers.index(me))
 
     def _commit(self, assignment: Assignment, *, rank: int) -> None:
         with self._changed:

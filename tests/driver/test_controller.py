@@ -10,17 +10,13 @@ import pytest
 from raymega.control.events import GenerationLeft, StepCommitted, WorkerLost, WorkersReady
 from raymega.driver.controller import Controller
 from raymega.driver.worker_times import read_times
-from tests.driver.rig import Rig, Run, wait_for
+from tests.driver.rig import Rig, Run
 
 pytestmark = pytest.mark.ray
 
 
-def committed(step: int):
-    return lambda turn: isinstance(turn.event, StepCommitted) and turn.event.step >= step
-
-
 def test_a_run_commits_its_steps_saves_and_leaves_nothing(rig: Rig):
-    run = Run(rig.launch(dp=2, pp=2, steps=12))
+    run = Run.begin(rig.launch(dp=2, pp=2, steps=12))
     ended = run.end()
     assert (ended.exit_code, ended.reason) == (0, "all 12 steps are committed and saved")
     assert [turn.event.step for turn in run.of(StepCommitted)] == list(range(1, 13))
@@ -30,13 +26,14 @@ def test_a_run_commits_its_steps_saves_and_leaves_nothing(rig: Rig):
 
 
 def test_a_killed_worker_wakes_the_others_within_a_second_and_the_run_goes_on(rig: Rig):
-    launch = rig.launch(dp=2, steps=60, every_steps=5)
-    run = Run(launch)
-    run.until(committed(20))
-    killed_t = time.time()
-    os.kill(rig.pid("w1"), signal.SIGKILL)
-    lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
-    left = run.until(lambda turn: isinstance(turn.event, GenerationLeft))
+    launch = rig.launch(dp=2, steps=40, every_steps=5)
+    with rig.held(after=20):
+        run = Run.begin(launch)
+        run.until_step(20)
+        killed_t = time.time()
+        os.kill(rig.pid("w1"), signal.SIGKILL)
+        lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
+        left = run.until(lambda turn: isinstance(turn.event, GenerationLeft))
     assert lost.event.cause == "its process died"
     assert left.event.worker == "w0"
     assert left.t - killed_t < 1.0
@@ -44,7 +41,7 @@ def test_a_killed_worker_wakes_the_others_within_a_second_and_the_run_goes_on(ri
     assert run.end().exit_code == 0
     assert len(run.of(WorkersReady)) == 2
     lines = [json.loads(line) for line in rig.run_dir.metrics.read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, 61))
+    assert [line["step"] for line in lines] == list(range(1, 41))
     times = {worker.worker: worker for worker in read_times(rig.run_dir.workers)}
     for worker, end_t in (("w0", run.turns[-1].t), ("w1", lost.t)):
         lived_s = times[worker].until_t - times[worker].from_t
@@ -53,19 +50,19 @@ def test_a_killed_worker_wakes_the_others_within_a_second_and_the_run_goes_on(ri
 
 
 def test_a_silent_worker_is_lost_after_its_lease_and_its_process_is_ended(rig: Rig):
-    run = Run(rig.launch(dp=2, steps=60, every_steps=5))
-    run.until(committed(10))
-    stopped = rig.pid("w1")
-    os.kill(stopped, signal.SIGSTOP)
-    lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
+    with rig.held(after=10):
+        run = Run.begin(rig.launch(dp=2, steps=20, every_steps=5, lease_s=1.0))
+        run.until_step(10)
+        os.kill(rig.pid("w1"), signal.SIGSTOP)
+        lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
     assert lost.event.worker == "w1"
     assert 1.0 <= lost.event.silent_s < 2.0
     assert run.end().exit_code == 0
 
 
 def test_a_stop_ends_the_run_at_a_shared_boundary_and_saves_there(rig: Rig):
-    run = Run(rig.launch(dp=2, steps=1000))
-    run.until(committed(3))
+    run = Run.begin(rig.launch(dp=2, steps=1000))
+    run.until_step(3)
     run.controller.stop("interrupt", None)
     ended = run.end()
     last = run.of(StepCommitted)[-1].event.step
@@ -78,14 +75,13 @@ def test_a_stop_that_comes_before_the_run_has_begun_is_not_lost(rig: Rig):
     controller = Controller(rig.launch(dp=2, steps=100_000))
     controller.stop("interrupt", None)
     controller.start()
-    wait_for(lambda: controller.news(0, 0.1).ended is not None)
-    ended = controller.wait()
+    ended = Run(controller).end()
     assert (ended.exit_code, ended.reason) == (130, "Ctrl-C: stopped; nothing is lost at step 0")
     assert rig.living_workers() == []
 
 
 def test_an_error_in_a_worker_is_not_tried_again(rig: Rig):
-    run = Run(rig.launch(dp=2, factory="tests.driver.fake_worker:no_such_thing"))
+    run = Run.begin(rig.launch(dp=2, factory="tests.driver.fake_worker:no_such_thing"))
     ended = run.end()
     assert ended.exit_code == 1
     assert "no_such_thing" in ended.reason

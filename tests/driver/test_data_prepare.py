@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto.server import ThreadedMotoServer
 
 from raymega.data.manifest import load_manifest
 from raymega.data.token_file import verify_files
@@ -70,9 +72,7 @@ def test_a_vocabulary_to_train_is_a_number(corpus: Path, tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """A bucket of a real S3 server on the loopback: what to write behind its objects' URIs."""
-    boto3 = pytest.importorskip("boto3")
-    server_of = pytest.importorskip("moto.server").ThreadedMotoServer
-    server = server_of(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "testing")

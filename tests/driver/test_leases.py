@@ -5,19 +5,16 @@ import os
 import pytest
 import ray
 
-from raymega.control.events import StepCommitted
 from raymega.driver.client import RunHandle
 from raymega.errors import ClusterError, ConfigError
 from raymega.worker.ray_actor import EXIT_ORPHANED, OrphanLease
-from tests.driver.rig import Rig, is_alive, wait_for
+from tests.driver.following import Following
+from tests.driver.rig import Rig
+from tests.waiting import await_end
 
 
-def until_step(run: RunHandle, step: int) -> None:
-    while True:
-        news = run.news()
-        if any(isinstance(turn.event, StepCommitted) and turn.event.step >= step for turn in news.turns):
-            return
-        assert news.ended is None, news.ended
+def followed(run: RunHandle) -> Following:
+    return Following(lambda _: run.news())
 
 
 def pid_of(run: RunHandle) -> int:
@@ -41,22 +38,22 @@ def test_a_lease_that_is_renewed_goes_on():
 
 @pytest.mark.ray
 def test_workers_end_themselves_when_their_controller_is_killed(rig: Rig):
-    run = RunHandle.begin(rig.launch(dp=2, steps=100_000))
-    until_step(run, 5)
+    run = RunHandle.begin(rig.launch(dp=2, steps=100_000, lease_s=1.0, orphan_lease_s=3.0))
+    following = followed(run)
+    following.until_step(5)
     workers = [rig.pid("w0"), rig.pid("w1")]
     ray.kill(run._actor, no_restart=True)  # and nobody takes its place
     with pytest.raises(ClusterError, match="controller of run"):
-        until_step(run, 100_000)
-    assert wait_for(lambda: not any(is_alive(pid) for pid in workers), limit_s=6.0) > 1.0
+        following.end()
+    assert max(await_end(pid, limit_s=6.0) for pid in workers) > 1.0
     run.close()
 
 
 @pytest.mark.ray
 def test_a_run_whose_owner_is_silent_saves_and_ends_itself(rig: Rig):
-    run = RunHandle.begin(rig.launch(dp=2, steps=100_000, owner_lease_s=4.0))
-    until_step(run, 5)
-    controller = pid_of(run)
-    wait_for(lambda: not is_alive(controller), limit_s=40.0)
+    run = RunHandle.begin(rig.launch(dp=2, steps=100_000, owner_lease_s=3.0))
+    followed(run).until_step(5)
+    await_end(pid_of(run), limit_s=40.0)
     assert [path.name for path in rig.run_dir.checkpoints.glob("step-*/manifest.json")] == ["manifest.json"]
     assert '"event": "StopAsked"' in rig.run_dir.events.read_text()
 
@@ -64,12 +61,11 @@ def test_a_run_whose_owner_is_silent_saves_and_ends_itself(rig: Rig):
 @pytest.mark.ray
 def test_a_second_run_of_a_live_name_is_refused_and_the_first_goes_on(rig: Rig):
     run = RunHandle.begin(rig.launch(dp=1, steps=100_000))
-    until_step(run, 2)
+    following = followed(run)
+    following.until_step(2)
     with pytest.raises(ConfigError, match="is alive on this cluster"):
         RunHandle.begin(rig.launch(dp=1))
-    until_step(run, 10)
+    following.until_step(10)
     run.stop(("interrupt", None))
-    while (ended := run.news().ended) is None:
-        pass
-    assert ended.exit_code == 130
+    assert following.end().exit_code == 130
     run.close()

@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,23 +28,24 @@ from raymega.control.commands import WriteTransition
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle
 from raymega.driver.console import LineConsole
-from raymega.driver.controller import Ended
 from raymega.driver.live_run import LiveRun
+from raymega.driver.news import Ended
 from raymega.driver.preflight import prepare, resolved, write_config
 from raymega.driver.ray_private import drain_node
 from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.train import facts_of, launch_of
 from raymega.mesh import Mesh
+from tests.driver.following import Following
 from tests.end_to_end.client import TINY
 from tests.end_to_end.paced_worker import FLAG
+from tests.waiting import LIMIT_S, eventually
 
-LIMIT_S = 90.0
 STEPS = 160
 BIN = Path(sys.executable).parent
 
 
-class Followed:
-    """A run that this process follows, turn by turn."""
+class Followed(Following):
+    """A run of this process, shown as it goes."""
 
     def __init__(self, path: Path, *, name: str, paced: bool, **axes: int) -> None:
         sections = {
@@ -67,21 +67,7 @@ class Followed:
         launch = replace(launch_of(prepared, facts=facts, device="cpu"), owner_lease_s=600.0)
         factory = "tests.end_to_end.paced_worker:PacedWorker"
         self.handle = RunHandle.begin(replace(launch, factory=factory) if paced else launch)
-        self.turns: list[Turn] = []
-        self.ended: Ended | None = None
-
-    def until(self, done: Callable[[Turn], bool]) -> Turn:
-        """The first turn, of those that come now, for which `done` holds."""
-        limit = time.monotonic() + LIMIT_S
-        while time.monotonic() < limit:
-            for turn in self.more():
-                if done(turn):
-                    return turn
-            assert self.ended is None, self.ended
-        raise AssertionError(f"nothing of the kind within {LIMIT_S} s: {self.out.getvalue()[-4000:]}")
-
-    def until_step(self, step: int) -> None:
-        self.until(lambda turn: turn.decision.state.story.committed >= step)
+        super().__init__(lambda _: self.handle.news(), saw=self.console.saw)
 
     def until_resized(self) -> dict[str, Any]:
         """The next change of the plan."""
@@ -96,22 +82,11 @@ class Followed:
             "predicted_s": change.predicted_s, "bytes": change.bytes_moved, "step": change.step,
         }  # fmt: skip
 
-    def more(self) -> list[Turn]:
-        news = self.handle.news()
-        for turn in news.turns:
-            self.console.saw(turn)
-        self.turns += news.turns
-        self.ended = news.ended
-        return list(news.turns)
-
-    def end(self) -> Ended:
-        limit = time.monotonic() + LIMIT_S
-        while self.ended is None:
-            assert time.monotonic() < limit, self.out.getvalue()[-4000:]
-            self.more()
+    def finish(self) -> Ended:
+        ended = self.end()
         self.console.close()
         self.handle.close()
-        return self.ended
+        return ended
 
 
 def main(path: str) -> None:
@@ -121,7 +96,7 @@ def main(path: str) -> None:
     node, run = cluster.add_node(num_cpus=2), None
     told: dict[str, Any] = {}
     try:
-        told["calm"] = Followed(Path(path), name="calm", paced=False).end().exit_code
+        told["calm"] = Followed(Path(path), name="calm", paced=False).finish().exit_code
         run = Followed(Path(path), name="walk", paced=True, **MESH)
         told |= walk(run, cluster=cluster, node=node)
     finally:
@@ -141,7 +116,7 @@ def walk(run: Followed, *, cluster: Cluster, node: Any) -> dict[str, Any]:
     told["untold"] = drain_node(node.node_id, gcs_address=address, by_t=time.time() + 30.0, reason="SIGTERM")
     told["left"] = run.until_resized()
     cluster.remove_node(node)  # Ray itself waits for whatever else has found a place there
-    wait_for_nodes(1)
+    eventually(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     back = cluster.add_node(num_cpus=2)
     told["grown"] = run.until_resized()
     resize = subprocess.run(
@@ -157,17 +132,8 @@ def walk(run: Followed, *, cluster: Cluster, node: Any) -> dict[str, Any]:
     answer, untold = live.drain(back.node_id, deadline_s=10.0, cause="a test")
     told |= {"drain": (answer.accepted, answer.reason, untold), "drained": run.until_resized(), "drain_t": drain_t}
     (run.run_dir.path / FLAG).unlink()
-    ended = run.end()
+    ended = run.finish()
     return told | {"ended": (ended.exit_code, ended.reason), "said": run.out.getvalue()}
-
-
-def wait_for_nodes(count: int) -> float:
-    """Seconds until so many nodes are alive."""
-    began = time.monotonic()
-    while sum(node["Alive"] for node in ray.nodes()) != count:
-        assert time.monotonic() - began < LIMIT_S, f"not {count} nodes within {LIMIT_S} s"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A run of three fake workers on a cluster of three nodes, one of which goes; prints what happened as JSON.
+"""A run of two fake workers on a cluster of two nodes, one of which goes; prints what happened as JSON.
 
 A program of its own, since a process is connected to one Ray at a time.
 """
@@ -28,9 +28,9 @@ def main(path: str) -> None:
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICK, "include_dashboard": False}
     )
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    node = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    told = follow(Rig(Path(path)), lose=lambda: cluster.remove_node(nodes[-1], allow_graceful=False))
+    told = follow(Rig(Path(path)), lose=lambda: cluster.remove_node(node, allow_graceful=False))
     ray.shutdown()
     cluster.shutdown()
     print(json.dumps(told))
@@ -38,12 +38,13 @@ def main(path: str) -> None:
 
 def follow(rig: Rig, *, lose) -> dict[str, object]:
     told: dict[str, object] = {"refused": refusal(rig)}
-    run = Run(rig.launch(dp=3, steps=400, every_steps=10))
-    turn = run.until(lambda turn: isinstance(turn.event, StepCommitted) and turn.event.step == 20)
-    told["nodes"] = len({seat.node for seat in seats_of(turn.decision.state)})
-    lost_t = time.time()
-    lose()
-    lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
+    with rig.held(after=20):
+        run = Run.begin(rig.launch(dp=2, steps=40, every_steps=10, lease_s=1.0))
+        turn = run.until_step(20)
+        told["nodes"] = len({seat.node for seat in seats_of(turn.decision.state)})
+        lost_t = time.time()
+        lose()
+        lost = run.until(lambda turn: isinstance(turn.event, WorkerLost))
     told |= {"lost": lost.event.worker, "noticed_s": lost.t - lost_t}
     told |= {"exit_code": run.end().exit_code, "steps": [turn.event.step for turn in run.of(StepCommitted)][-1]}
     told["left"] = rig.living_workers()
@@ -52,7 +53,7 @@ def follow(rig: Rig, *, lose) -> dict[str, object]:
 
 def refusal(rig: Rig) -> str:
     try:
-        refuse_if_too_small_for(ray.nodes(), rig.launch(dp=4).config)
+        refuse_if_too_small_for(ray.nodes(), rig.launch(dp=3).config)
     except PlanError as error:
         return str(error)
     return ""
