@@ -4,7 +4,7 @@
     mesh       tp divides heads, kv heads, ffn and sequence; pp <= layers; layers_per_stage adds up; enough devices
     schedule   is known, runs the chunks, and every chunk has a layer
     batch      micro-batches divide the batch, at least one for each replica
-    the rest   min_lr <= lr; warm-up <= decay; lease < orphan lease; the run's name; chaos that can happen
+    the rest   min_lr <= lr; warm-up <= decay; lease < orphan lease; the run's name; calendar; chaos that can happen
 
 Uneven layers and uneven quotas of micro-batches are legal. An axis left to the planner (`auto`) counts as one.
 """
@@ -13,7 +13,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raymega.config import choices, rules_chaos, rules_mesh, rules_model, rules_precision, rules_schedule
+from raymega.config import (
+    choices,
+    rules_calendar,
+    rules_chaos,
+    rules_mesh,
+    rules_model,
+    rules_precision,
+    rules_schedule,
+)
 from raymega.config.choices import near, number
 from raymega.config.fault import Fault, at_most, counted, one_of
 from raymega.config.rules_mesh import DP, PP, TP
@@ -166,5 +174,7 @@ RULES = (
     Rule(broken=rules_precision.recomputed_layers_are_there, reads=("parallelism.recompute", "model.num_layers")),
     Rule(broken=rules_precision.selective_knows_the_attention, reads=("parallelism.recompute", "model.custom")),
     Rule(broken=_orphans_outlive_a_lease, reads=("elastic.lease_s", "elastic.orphan_lease_s")),
+    Rule(broken=rules_calendar.the_calendar_is_in_order, reads=rules_calendar.READS),
+    Rule(broken=rules_calendar.the_zone_is_known, reads=(rules_calendar.ZONE,)),
     Rule(broken=rules_chaos.every_order_can_happen, reads=rules_chaos.READS),
 )

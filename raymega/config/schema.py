@@ -3,9 +3,9 @@
 The faces read the file and call `config.load`; rules that relate the sections stand in `config.rules`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -207,6 +207,18 @@ class LogConfig(Section):
     """Add torch.profiler's events to those traces."""
 
 
+_ENTRY: dict[str, Any] = {  # Any: as pydantic wants it; a class of Python's cannot have a field called `from`
+    "from": (str, Field(description="Time of day as 08:00, on the clocks of elastic.timezone.")),
+    "devices": (Count, Field(description="Devices at most, until the next entry.")),
+}
+CalendarEntry = create_model(
+    "CalendarEntry",
+    __base__=Section,
+    __doc__="A time of day, and how many devices the run may have from then on.",
+    **_ENTRY,
+)
+
+
 class ElasticConfig(Section):
     """What happens when workers go silent or die."""
 
@@ -230,6 +242,12 @@ class ElasticConfig(Section):
     """Backstop of every collective; death is noticed long before by broken connections and leases."""
     boundary_log: Literal["device", "host", "off"] = "device"
     """Where workers keep what they send to other stages until the step commits; `off`: a broken step is lost."""
+    calendar: tuple[CalendarEntry, ...] = ()
+    """Devices at most by time of day, every day: `[{from: "08:00", devices: 12}, {from: "22:00", devices: 4}]`."""
+    timezone: str = "UTC"
+    """Whose clocks the calendar goes by, as Europe/Berlin; summer time is followed."""
+    priority: int = 0
+    """Among the runs of one cluster: those with less give devices to those with more, down to their min_devices."""
     chaos: tuple[str, ...] = ()
     """What goes wrong on purpose, as in `kill stage=1 replica=0 step=40 action=B3`; each once in a run."""
 
