@@ -30,6 +30,7 @@ from raymega.control.states import (
     with_story,
 )
 from raymega.errors import PlanError
+from raymega.plan.plan import Plan
 
 Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
@@ -45,15 +46,19 @@ def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> D
     """Take the wish up, if there is a plan for it on the devices that are there."""
     if brain.moves is None:
         return refused(state, event, STAYS)
-    wish = Wish(devices=event.devices, mesh=event.mesh, pending=True)
-    why_not = _why_not(brain, brain.moves, state, wish)
-    if why_not:
-        return refused(state, event, why_not)
+    wish = Wish(devices=event.devices, mesh=event.mesh, pending=not isinstance(state, WaitingForNodes))
+    planned = _planned(brain, brain.moves, state, wish, most=event.request is None)
+    if isinstance(planned, str):
+        return refused(state, event, planned)
+    if isinstance(state, Training) and planned is not None and _is_so(state, planned):
+        wish = replace(wish, pending=False)
     after = with_story(state, replace(state.story, outlook=replace(state.story.outlook, wish=wish, rollbacks=0)))
+    told = f"{event.cause}: {wish}" if event.cause else str(wish)
     if not isinstance(after, Training):
-        return accepted(Decision(state=after), event, f"{wish}: taken up as soon as the run trains")
+        return accepted(Decision(state=after), event, f"{told}: taken up as soon as the run trains")
     decision = proceed(brain, after, now)
-    return accepted(decision, event, decision.reason or f"{wish}: the run is so already")
+    why = f"{event.cause}; " if event.cause and decision.reason else ""
+    return accepted(decision, event, f"{why}{decision.reason}" or f"{told}: the run is so already")
 
 
 def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Decision:
@@ -90,12 +95,23 @@ def _in_time(found: Proposal, event: DrainAsked, now: float) -> str:
     return f"{short}: {found.reason}; if it comes too late, the loss of {event.node} is repaired"
 
 
-def _why_not(brain: Brain, moves: Moves, state: Live, wish: Wish) -> str:
-    """Why there is no plan for `wish`; empty if there is."""
+def _is_so(training: Training, plan: Plan) -> bool:
+    """Is what runs what is wished for?"""
+    return plan.mesh == training.plan.mesh and not training.plan.lost and not around(training).leaving
+
+
+def _planned(brain: Brain, moves: Moves, state: Live, wish: Wish, *, most: bool) -> Plan | str | None:
+    """The plan for `wish`, or why there is none; None: nothing is there yet to plan with.
+
+    Args:
+        most: the wish is a bound: that fewer devices are there is no fault.
+    """
     story = state.story
+    if most and not story.nodes:
+        return None
     kept = tuple(seat for seat in seats_of(state) if seat.node not in story.outlook.leaving)
     offered = (*kept, *free_seats(seats_of(state), story=story, avoided=story.avoided | story.outlook.leaving))
-    if wish.devices is not None and wish.devices > len(offered):
+    if not most and wish.devices is not None and wish.devices > len(offered):
         return f"{wish} are more than the {len(offered)} that are there. Ask for {len(offered)}, or add some"
     try:
         planned = moves.plan_for(offered, wish)
@@ -105,7 +121,7 @@ def _why_not(brain: Brain, moves: Moves, state: Live, wish: Wish) -> str:
         return f"{wish} does not fit: {planned.reason}"
     if planned.plan.mesh.size < brain.rules.min_devices:
         return f"{planned.plan.mesh} is below elastic.min_devices {brain.rules.min_devices}"
-    return ""
+    return planned.plan
 
 
 def _with_drain(story: Story, event: DrainAsked) -> Story:

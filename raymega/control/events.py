@@ -192,11 +192,18 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeAsked:
-    """Go on with so many devices, or as this mesh, from a boundary on; answered by one `Answer`."""
+    """Go on with so many devices, or as this mesh, from a boundary on; answered by one `Answer`.
 
-    request: int
+    Args:
+        request: whom to answer; None: the calendar, or a run that goes first, says so and waits for no answer. Then
+            `devices` are the most there may be, also where fewer are there.
+        cause: who says so, in words; empty: a person.
+    """
+
+    request: int | None
     devices: int | None = None
     mesh: Mesh | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ STOPS = st.builds(
 )
 CLUSTERS = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(lambda devices: NodesChanged(nodes=nodes(*devices)))
 MESHES = st.builds(Mesh, dp=st.integers(1, 3), pp=st.sampled_from([1, 2]), tp=st.just(1))
-RESIZES = st.builds(ResizeAsked, request=st.integers(1, 9), devices=st.integers(1, 6)) | st.builds(
+RESIZES = st.builds(ResizeAsked, request=st.none() | st.integers(1, 9), devices=st.integers(1, 6)) | st.builds(
     ResizeAsked, request=st.integers(1, 9), mesh=MESHES
 )
 DRAINS = st.builds(
