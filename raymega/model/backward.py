@@ -94,6 +94,14 @@ def run_backward(y: Tensor, *, grad: Tensor) -> None:
     _seeded(y, grad).backward()
 
 
+def let_go(y: Tensor) -> None:
+    """Free the values of `y`, which are copied elsewhere: its backward needs its shape and its graph only.
+
+    What its graph has saved of it, or of what it is a view of, stays. Megatron-LM calls this output deallocation.
+    """
+    y.data = y.new_zeros(()).expand(y.shape)
+
+
 def _seeded(y: Tensor, grad: Tensor) -> Tensor:
     assert y.shape == grad.shape, f"the gradient {tuple(grad.shape)} has the shape of its tensor {tuple(y.shape)}"
     return _Seed.apply(y, grad)

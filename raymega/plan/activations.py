@@ -55,6 +55,20 @@ def layer_activation_bytes(
     return kept + (core_bytes(job, microbatch_size=microbatch_size, tp=tp) if recompute == "none" else 0)
 
 
+def owed_layer_bytes(job: Job, *, microbatch_size: int, tp: int, sequence_parallel: bool) -> float:
+    """Bytes that a layer keeps between the two parts of its backward: of each product, input and output gradient.
+
+    Recomputed or not, since the first part has made what it lacked.
+    """
+    dims, e = dims_of(job.model), job.element_bytes
+    tokens = microbatch_size * job.seq_len
+    own = tokens / tp if sequence_parallel else tokens
+    width, inner = dims.heads * dims.head_size / tp, dims.ffn / tp
+    inputs = 2 * own * dims.hidden + tokens * (width + inner)
+    grads = tokens * (width + 2 * kv_width(dims, tp=tp) + inner * (2 if job.model.kind == "llama" else 1))
+    return e * (inputs + grads + 2 * tokens * dims.hidden)
+
+
 def core_bytes(job: Job, *, microbatch_size: int, tp: int) -> float:
     """Bytes that attention's core keeps, which selective recomputation saves: its scores, or their row sums."""
     dims, e = dims_of(job.model), job.element_bytes

@@ -9,21 +9,29 @@
     activations    i x what the stage's layers keep (`plan.activations`)
     logits         the last stage's, fp32, of each micro-batch in flight there, and what the head reads
     boundary log   m x (activation down + gradient up): what was sent is kept until the step is committed
-    buffers        the reduced gradients n 4, receives posted ahead, one layer under recomputation
+    buffers        the reduced gradients n 4, receives posted ahead and in use, one layer under recomputation
+
+Where backwards are in two parts, a pass whose second part is to come keeps inputs and output gradients of its products.
 
 zero1 divides masters and moments by dp; mirrored holds them twice. Parameters are counted as `layout` cuts them, on the
 first shard, which holds most.
 """
 
 from dataclasses import dataclass, fields
+from functools import cache
 
 from raymega.config.dims import dims_of
 from raymega.model_shape import ParameterCount, local_parameter_count
-from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes
+from raymega.pipeline.catalog import schedule
+from raymega.pipeline.held import most_held
+from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes, owed_layer_bytes
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout
 
 RECEIVES_AHEAD = 2  # as `comm.p2p.Inbox` posts them
+ROUNDS = 4  # of a pipeline, within which a schedule has reached all that it ever holds
+
+Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +137,37 @@ def _last(layout: ParallelLayout) -> int:
 
 def _activations(job: Job, layout: ParallelLayout, stage: int) -> float:
     """The largest chunk, as often as passes are in flight."""
-    chunks = (_chunk_bytes(job, layout, layout.layers[chunk]) for chunk in layout.chunks_of(stage))
-    return in_flight(job, layout, stage=stage) * max(chunks)
+    largest = max(
+        (layout.layers[chunk] for chunk in layout.chunks_of(stage)), key=lambda at: _chunk_bytes(job, layout, at)
+    )
+    kept = _chunk_bytes(job, layout, largest)
+    most = in_flight(job, layout, stage=stage) * kept
+    if not layout.order.splits:
+        return most
+    owed = (largest[1] - largest[0]) * owed_layer_bytes(
+        job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel
+    )
+    owed += _boundary(job, layout)  # the buffer that its input came in
+    if owed <= kept:
+        return most
+    return max(num_open * kept + num_owed * owed for num_open, num_owed in _held(job, layout, stage))
+
+
+def _held(job: Job, layout: ParallelLayout, stage: int, *, chunk: int | None = None) -> Pairs:
+    """(open, owed) passes of a stage, or of one of its chunks, beyond which it never has more."""
+    count = layout.microbatches(job)
+    few = count if layout.table else min(count, ROUNDS * layout.mesh.pp)  # beyond, it holds no more than within them
+    return _held_by(layout.schedule, layout.table, stage, layout.mesh.pp, layout.num_chunks, few, chunk)
+
+
+@cache
+def _held_by(
+    name: str, table: tuple[str, ...], stage: int, num_stages: int, chunks: int, num_microbatches: int,
+    chunk: int | None,
+) -> Pairs:  # fmt: skip
+    row, microbatches = schedule(name, rows=table), tuple(range(num_microbatches))
+    program = row.program(stage=stage, num_stages=num_stages, microbatches=microbatches, chunks=chunks)
+    return most_held(tuple(action for action in program if chunk in (None, action.stage)))
 
 
 def _chunk_bytes(job: Job, layout: ParallelLayout, layers: tuple[int, int]) -> float:
@@ -151,8 +188,10 @@ def _logits(job: Job, layout: ParallelLayout) -> float:
     vocab = -(-dims_of(job.model).vocab // layout.mesh.tp)
     own = tokens / layout.mesh.tp if layout.sequence_parallel else tokens
     one = FP32 * tokens * vocab + 2 * job.element_bytes * own * job.model.hidden_size
-    most = in_flight(job, layout, stage=_last(layout))
-    return one * (most if layout.num_chunks == 1 else min(most, layout.microbatches(job)))
+    last = _last(layout)
+    if layout.num_chunks == 1:
+        return one * in_flight(job, layout, stage=last)
+    return one * max(map(sum, _held(job, layout, last, chunk=len(layout.layers) - 1)))
 
 
 def _boundary(job: Job, layout: ParallelLayout) -> float:
@@ -175,8 +214,16 @@ def _boundary_log(job: Job, layout: ParallelLayout, stage: int) -> float:
     return _sent(layout, stage) * layout.microbatches(job) * _boundary(job, layout)
 
 
+def receive_bytes(job: Job, layout: ParallelLayout, *, stage: int) -> float:
+    """Buffers of messages that are posted ahead, and of the gradient in use; what comes down counts as activations."""
+    if layout.mesh.pp == 1:
+        return 0.0
+    takes_gradients = any(chunk < len(layout.layers) - 1 for chunk in layout.chunks_of(stage))
+    return (RECEIVES_AHEAD + takes_gradients) * _boundary(job, layout)
+
+
 def _buffers(job: Job, layout: ParallelLayout, stage: int, parameters: int) -> float:
     reduced = job.software.reduces_out_of_place and is_reduced(job, layout)
-    receives = RECEIVES_AHEAD * min(_sent(layout, stage), 2) * _boundary(job, layout)
+    receives = receive_bytes(job, layout, stage=stage)
     again = _layer(job, layout, "none") if layout.recompute != "none" else 0.0
     return parameters * job.software.gradient_bytes * reduced + receives + again

@@ -22,7 +22,7 @@ from raymega.comm.frames import Direction, Message
 from raymega.comm.p2p import Expected, Inbox, Outbox
 from raymega.errors import RaymegaBug
 from raymega.layout.data_order import NO_ROW
-from raymega.model.backward import Later, run_backward
+from raymega.model.backward import Later, let_go, run_backward
 from raymega.model.stage import PassContext, StageModel
 from raymega.pipeline.actions import Action, Kind, Program, sink, source
 from raymega.plan.repairs import RepairOrder
@@ -100,10 +100,14 @@ class Executor:
                 )  # fmt: skip
 
     def keep(self, x: Tensor | None, action: Action, run: "_Run") -> None:
-        """Log what `action` made, if another virtual stage takes it in; the last one turns round by itself."""
+        """Log what `action` made, if another virtual stage takes it in; the last one turns round by itself.
+
+        From there on the log holds it and nobody else: of `x` only shape and graph are left.
+        """
         consumer = sink(action, num_stages=self._num_stages)
         if x is not None and consumer is not None and consumer.stage != action.stage:
             self._outbox.keep(x, run.message(action))
+            let_go(x)
 
     def send(self, action: Action, run: "_Run") -> None:
         """Send what is logged of `action` to the stage that takes it in."""
