@@ -90,6 +90,7 @@ class BoundaryLog:
         self.num_bytes -= buffer.numel()
         self._pool.give(buffer)
 
-    def trim(self) -> None:
-        """Free the buffers that are not in use: shapes change with the plan."""
+    def forget(self) -> None:
+        """Release all, and free the buffers that are not in use: shapes change with the plan."""
+        self.release(through_step=max((message.step for message in self._kept), default=0))
         self._pool.clear()

@@ -18,6 +18,7 @@ class Leaver:
         decided: its newest decision.
         work: what it has done of the step after `committed`; None: nothing that could be gone on with.
         kept: whole copies of state that it has, snapshots of its own included.
+        short_of_memory: it ran out of memory in a step: where; empty: it did not.
     """
 
     worker: WorkerId
@@ -26,6 +27,7 @@ class Leaver:
     decided: Decided | None = None
     work: TeamReport | None = None
     kept: tuple[Kept, ...] = ()
+    short_of_memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

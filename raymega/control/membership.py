@@ -183,6 +183,7 @@ def _leaver(event: GenerationLeft) -> Leaver:
         decided=event.decided,
         work=event.work,
         kept=event.kept,
+        short_of_memory=event.short_of_memory,
     )
 
 

@@ -61,6 +61,7 @@ class Outlook:
         changed_t: when they last did.
         hold_until: after a transition that was rolled back, none is begun before.
         rollbacks: since the last transition that was certified.
+        most_samples: in a micro-batch, since a device ran out of memory with more; None: as the config says.
     """
 
     wish: Wish = field(default_factory=Wish)
@@ -74,6 +75,7 @@ class Outlook:
     changed_t: float = float("-inf")
     hold_until: float = 0.0
     rollbacks: int = 0
+    most_samples: int | None = None
 
     @property
     def leaving(self) -> frozenset[str]:

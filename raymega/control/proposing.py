@@ -16,6 +16,7 @@ from math import ceil
 
 from raymega.control.changing import Change
 from raymega.control.decision import Brain, Moves
+from raymega.control.fitting import fitting
 from raymega.control.ladder import Barred, Choice, Offer, Rung, choose, horizon
 from raymega.control.seating import free_seats
 from raymega.control.states import Seat, Training
@@ -186,7 +187,7 @@ def _uneven(training: Training, seen: Around) -> Plan | str:
 def _resharded(training: Training, seen: Around, moves: Moves) -> Plan | str:
     plan, outlook = training.plan, training.story.outlook
     try:
-        found = moves.plan_for((*seen.own, *seen.free), outlook.wish).plan
+        found = fitting(moves.plan_for((*seen.own, *seen.free), outlook.wish), most_samples=outlook.most_samples).plan
     except PlanError as error:
         return error.message
     whole = not (plan.lost or seen.leaving or outlook.wish.pending)

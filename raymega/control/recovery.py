@@ -4,7 +4,7 @@
        are blocked are woken (AbortGeneration), and nothing more is granted. A transition breaks in the same way.
     2. Settling: every worker of the plan is lost, or has left and said how many steps its state has seen. Who says
        nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
-    3. The ladder, from the rung that loses least:
+    3. The ladder, from the rung that loses least; where memory ran out, the step begins anew in smaller micro-batches:
          every stage has a living team         the step is finished from what is left of it (`control.repairing`);
                                                after a broken transition, all of it is done by the plan before
          nobody is lost and all states agree   the same workers begin the step anew from their own state
@@ -35,6 +35,7 @@ from raymega.control.commands import (
 from raymega.control.copies_found import CopiesFound
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, end, give_up
+from raymega.control.out_of_memory import TooLarge, ease
 from raymega.control.outlook import Outlook, Wish
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.preparing import with_step_price
@@ -150,7 +151,10 @@ def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
 
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
-    mended = mend(brain.rules, state)
+    eased = ease(state, mend(brain.rules, state))
+    if isinstance(eased, TooLarge):
+        return give_up(state, exit_code=PlanError.exit_code, reason=eased.reason)
+    state, mended = eased.state, eased.mended
     resume = ladder(brain.rules, state, mended, copied=find(brain, state))
     if resume.step == brain.rules.steps:
         reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
@@ -193,11 +197,10 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
 
 def _after_move(state: Settling, now: float) -> Outlook:
     """No other transition at once after one that broke; what was asked for and refused is not tried again."""
-    outlook, move = state.story.outlook, state.move
+    outlook, move, wish = state.story.outlook, state.move, state.story.outlook.wish
     if move is None:
         return outlook
     hold_until = now + HOLD_S * 2**outlook.rollbacks
-    wish = outlook.wish
     if wish.pending and not state.lost:
         wish = Wish(mesh=move.transition.old.mesh)
     return replace(outlook, rollbacks=outlook.rollbacks + 1, hold_until=hold_until, wish=wish)
@@ -269,12 +272,9 @@ def _assign(
     kind = Starting if _is_first(state.story) else Restoring
     names = frozenset(seat.worker for seat in fresh)
     assign = AssignPlan(
-        generation=story.generation,
-        plan=plan,
-        step=resume.step,
-        checkpoint=resume.checkpoint,
+        generation=story.generation, plan=plan, step=resume.step, checkpoint=resume.checkpoint,
         keep_state=resume.keep_state,
-    )
+    )  # fmt: skip
     starts: tuple[Command, ...] = (StartWorkers(seats=fresh),) if fresh else ()
     after = kind(story=story, seats=seats, plan=plan, since=now, fresh=names)
     return Decision(state=after, commands=(*starts, assign, FeedFrom(step=resume.step)), reason=reason)

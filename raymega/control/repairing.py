@@ -29,20 +29,20 @@ class Mend:
     """How the step is finished: everyone reaches the version of `ruling`, then does its part of `found`.
 
     Args:
-        begins_anew: nobody has begun the step, since it was a transition that broke: all of it is done by the plan.
+        anew: why all of the step is done by the plan, whatever was done of it: half a sentence; empty: it is not.
     """
 
     ruling: Ruling
     found: PlanRepair
-    begins_anew: bool = False
+    anew: str = ""
 
     @property
     def reason(self) -> str:
-        if self.begins_anew:
-            back = f"the transition is rolled back: the state of step {self.ruling.version.step} is as it was"
-            gone = ", ".join(f"{replica}.{stage}" for replica, stage in sorted(self.found.plan.lost))
-            return f"{back}, without {gone}" if gone else back
-        return f"{self.ruling.reason}; {self.found.repair.reason}"
+        if not self.anew:
+            return f"{self.ruling.reason}; {self.found.repair.reason}"
+        gone = ", ".join(f"{replica}.{stage}" for replica, stage in sorted(self.found.plan.lost))
+        told = f"{self.anew}: the state of step {self.ruling.version.step} is as it was"
+        return f"{told}, without {gone}" if gone else told
 
     @property
     def recomputed(self) -> int:
@@ -66,8 +66,8 @@ class CannotMend:
 
 def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
     """Find out how to finish the step; everyone of the plan is lost or has left."""
-    story, left = state.story, {said.worker: said for said in state.left}
-    if not rules.repairs:
+    story, left, anew = state.story, {said.worker: said for said in state.left}, why_anew(state)
+    if not rules.repairs and not anew:
         return CannotMend(reason="elastic.boundary_log is off")
     if not state.held:
         return CannotMend(reason="not everyone held the state")
@@ -75,25 +75,32 @@ def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
         return CannotMend(reason="no step is left to finish")
     if is_restoring(state):
         return CannotMend(reason="the state was being restored")
-    if not state.lost and story.recoveries > 0 and not state.taken_over and state.move is None:
+    if not state.lost and story.recoveries > 0 and not state.taken_over and not anew:
         return CannotMend(reason="it broke again and nobody is lost")
     if state.move is not None:
         left = {worker: said for worker, said in left.items() if worker in state.plan.living and said.committed >= 0}
-    elif any(said.work is None for said in left.values()):
+    elif any(said.work is None for said in left.values()) and not anew:
         return CannotMend(reason="not everyone has a state that is whole")
     ruling = ruling_of(replace(state, left=tuple(left.values())))
-    if ruling.without_state and state.move is None:
+    if ruling.without_state and not anew:
         return CannotMend(reason=f"{', '.join(ruling.without_state)} need their state from elsewhere")
     if ruling.version.step != story.committed:
         return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
-    reports = _reports(left, ruling) if state.move is None else _nobodys_work(state.plan, left, ruling)
+    reports = _nobodys_work(state.plan, left, ruling) if anew else _reports(left, ruling)
     found = repair_plan(state.plan, reports=reports)
     if isinstance(found, StagesLost):
         return CannotMend(reason=found.reason)
     if len(found.plan.living) < rules.min_devices:
         few = f"{len(found.plan.living)} workers would be left, elastic.min_devices is {rules.min_devices}"
         return CannotMend(reason=few)
-    return Mend(ruling=ruling, found=found, begins_anew=state.move is not None)
+    return Mend(ruling=ruling, found=found, anew=anew)
+
+
+def why_anew(state: Settling) -> str:
+    """Why nothing of the step that broke is gone on with; empty: it is, where that can be."""
+    if state.move is not None:
+        return "the transition is rolled back"
+    return "the step begins anew" if any(said.short_of_memory for said in state.left) else ""
 
 
 def ruling_of(state: Settling) -> Ruling:
@@ -116,8 +123,8 @@ def assignment_of(mended: Mend, *, generation: int) -> AssignPlan:
         checkpoint=None,
         keep_state=True,
         settle=ruling.decided,
-        repair={} if mended.begins_anew else orders_of(found),
-        links=() if mended.begins_anew else tuple(sorted(found.links)),
+        repair={} if mended.anew else orders_of(found),
+        links=() if mended.anew else tuple(sorted(found.links)),
     )
 
 
@@ -133,7 +140,7 @@ def after(state: Settling, mended: Mend, *, story: Story, seats: tuple[Seat, ...
     )
     return Restoring(
         story=story, seats=seats, plan=mended.found.plan, since=now, fresh=frozenset(),
-        decided=mended.ruling.decided, repair=None if mended.begins_anew else underway, stop=state.stop,
+        decided=mended.ruling.decided, repair=None if mended.anew else underway, stop=state.stop,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Which devices have a seat in the next generation: survivors keep theirs, free devices are taken for the plan only."""
 
 from raymega.control.decision import Brain, Planned
+from raymega.control.fitting import fitting
 from raymega.control.states import Seat, Story, WaitingForNodes
 from raymega.errors import PlanError, RaymegaBug
 from raymega.plan.plan import WorkerId
@@ -19,7 +20,8 @@ def seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Plan
             if len(offered) < brain.rules.min_devices:
                 few = f"{len(offered)} devices are left, elastic.min_devices is {brain.rules.min_devices}"
                 raise PlanError(f"{few}. Bring back devices, or lower it")
-            planned = brain.plan_for(offered) if brain.moves is None else brain.moves.plan_for(offered, wish)
+            found = brain.plan_for(offered) if brain.moves is None else brain.moves.plan_for(offered, wish)
+            planned = fitting(found, most_samples=story.outlook.most_samples)
         except PlanError:
             if not avoided:
                 raise

@@ -211,7 +211,7 @@ class RayRuntime:
 
     def _heard(self, pulse: Pulse) -> None:
         self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
-        if self._times.heard(pulse.worker, pulse.spent, t=time.time()):
+        if self._times.heard(pulse.worker, pulse.spent, t=time.time(), peak_bytes=pulse.memory_bytes):
             self._do(self._clerk, lambda: self._times.write(t=time.time()))
         for _, report in pulse.reports:
             self._take(pulse.worker, report)

@@ -2,6 +2,7 @@
 
 quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
 2,311 tokens/s  491,520 tokens  last line 2 s ago
+memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage
 goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
     start             36.1 s    3.0%
     useful           968.3 s   80.4%    ... and so on, to 100 %
@@ -23,6 +24,7 @@ from typing import Any
 from raymega.driver.accounting import progress_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
+from raymega.driver.memory_use import MemoryUse, memory_lines, memory_of
 from raymega.driver.progress import Progress
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
@@ -42,6 +44,7 @@ class RunStatus:
         worker_s: worker-seconds by category; they add up to all there were. By the workers' own sheets, else as told
             by the journal.
         workers: the same of each worker; none where they have not told yet.
+        memory: of each worker of the plan, the most that its tensors took, beside what the planner predicts.
         steps_lost: steps that had been committed and had to be done again.
         standbys: worker -> node of those without a part in the plan, while the run is alive.
         draining: node -> seconds until it has to be left, while the run is alive.
@@ -67,6 +70,7 @@ class RunStatus:
     useful: float | None
     worker_s: dict[str, float]
     workers: dict[str, dict[str, float]]
+    memory: dict[str, MemoryUse]
     steps_lost: int
     standbys: dict[str, str]
     draining: dict[str, float]
@@ -86,6 +90,7 @@ class RunStatus:
             lines.append(
                 f"{self.tokens_per_s:,.0f} tokens/s  {self.tokens_total:,} tokens  last line {self.since_s:,.0f} s ago"
             )
+        lines += memory_lines(self.memory)
         if self.goodput is not None and self.useful is not None:
             spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
             lost = f", {self.steps_lost} steps lost" if self.steps_lost else ""
@@ -120,7 +125,8 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
     alive = owner is not None and not owner.is_gone(now)
     standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
     values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
-    workers = by_worker(read_times(run.workers))
+    times = read_times(run.workers)
+    workers = by_worker(times)
     spent = all_of(workers) if workers else dict(progress.goodput.seconds) if progress is not None else {}
     is_known = sum(spent.values()) > 0
     newest = max((line["t"] for line in (event, last) if "t" in line), default=None)
@@ -143,6 +149,7 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
         useful=share_of(spent, "useful") if is_known else None,
         worker_s=spent if is_known else {},
         workers=workers,
+        memory=memory_of(times, plan=progress.plan if progress is not None else None, config=config),
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
         standbys=standbys_of(progress) if alive else {},
         draining=draining_of(progress, now=now) if alive else {},

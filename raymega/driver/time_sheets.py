@@ -44,8 +44,8 @@ class TimeSheets:
             for worker in workers:
                 self._asked.setdefault(worker, since_t)
 
-    def heard(self, worker: WorkerId, spent: Spent, *, t: float) -> bool:
-        """A pulse came; whether the file should be written again.
+    def heard(self, worker: WorkerId, spent: Spent, *, t: float, peak_bytes: int = 0) -> bool:
+        """A pulse came, with the most memory so far; whether the file should be written again.
 
         The one that was least on its way says when the worker's clock began.
         """
@@ -58,6 +58,7 @@ class TimeSheets:
             self._known[worker, spent.born_t] = WorkerTime(
                 worker=worker, born_t=spent.born_t, from_t=from_t, until_t=from_t + before_s + own_s,
                 before_s=before_s, seconds=_sum(spent.seconds, spent.in_hand, {"start": before_s}),
+                peak_bytes=peak_bytes,
             )  # fmt: skip
             return t - self._written_t > EVERY_S
 

@@ -67,6 +67,7 @@ def _left(worker: WorkerId, report: told.GenerationBroken) -> GenerationLeft:
         else Decided(version=Version(step=decided.step, generation=decided.generation), facts=decided.facts),
         work=report.work,
         kept=report.kept,
+        short_of_memory=report.short_of_memory,
     )
 
 

@@ -29,6 +29,7 @@ class WorkerTime:
         born_t: by its own clock; tells it from others of its name.
         before_s: from when it was asked for until it had a clock of its own.
         seconds: by category; all of them together are `until_t - from_t`.
+        peak_bytes: the most memory that its tensors have taken.
     """
 
     worker: WorkerId
@@ -37,6 +38,7 @@ class WorkerTime:
     until_t: float
     before_s: float
     seconds: Seconds
+    peak_bytes: int = 0
 
 
 def read_times(file: Path) -> tuple[WorkerTime, ...]:

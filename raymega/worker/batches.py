@@ -20,7 +20,7 @@ class BatchStore:
         self._changed = threading.Condition()
 
     def put(self, batches: Iterable[StepBatch]) -> None:
-        """Add batches; micro-batches of a known key are merged, a known micro-batch is kept as it is."""
+        """Add batches; micro-batches of a known key are merged, a known one is kept unless it is of another size."""
         with self._changed:
             for batch in batches:
                 key = key_of(batch)
@@ -28,15 +28,17 @@ class BatchStore:
                 self._batches[key] = batch if known is None else _merged(known, batch)
             self._changed.notify_all()
 
-    def take(self, key: BatchKey, *, microbatches: tuple[int, ...], left: Callable[[], bool]) -> StepBatch | None:
-        """Wait for the batch of `key` with all of `microbatches`; None once `left()` is true (see `wake`).
+    def take(
+        self, key: BatchKey, *, microbatches: tuple[int, ...], size: int, left: Callable[[], bool]
+    ) -> StepBatch | None:
+        """Wait for the batch of `key` with `microbatches` of `size` samples; None once `left()` is true (see `wake`).
 
         The batch stays in the store until `settle`.
         """
         with self._changed:
             while not left():
                 batch = self._batches.get(key)
-                if batch is not None and all(m in batch.microbatches for m in microbatches):
+                if batch is not None and all(_has(batch, m, size=size) for m in microbatches):
                     return batch
                 self._changed.wait()
             return None
@@ -65,9 +67,21 @@ def key_of(batch: StepBatch) -> BatchKey:
     return (batch.split, batch.after_step, batch.step if batch.split == "valid" else 0)
 
 
+def _has(batch: StepBatch, microbatch: int, *, size: int) -> bool:
+    rows = batch.microbatches.get(microbatch)
+    return rows is not None and len(rows.samples) == size
+
+
 def _merged(known: StepBatch, new: StepBatch) -> StepBatch:
+    if _size(known) != _size(new):
+        return new
     rows: dict[int, MicrobatchRows] = {**new.microbatches, **known.microbatches}
     return StepBatch(
         split=known.split, step=known.step, after_step=known.after_step,
         trained_tokens=known.trained_tokens, microbatches=rows, last=known.last,
     )  # fmt: skip
+
+
+def _size(batch: StepBatch) -> int:
+    """Samples in a micro-batch; 0 without one."""
+    return next((len(rows.samples) for rows in batch.microbatches.values()), 0)

@@ -48,7 +48,6 @@ from raymega.worker.time_sheet import TimeSheet, kept_share
 from raymega.worker.trace_rows import trace_rows
 from raymega.worker.world import build_world
 
-_EVERY_STEP = 1 << 62
 COMMITS_KEPT = 256  # far above what one reporter can have told nobody of when it dies
 
 
@@ -131,9 +130,9 @@ class Generation:
         )  # fmt: skip
 
     def _forget_work(self) -> None:
-        """Nothing is done of the step after the state's."""
+        """Nothing is done of the step after the state's; messages may have another shape from here on."""
         self.work = None
-        self._desk.log.release(through_step=_EVERY_STEP)
+        self._desk.log.forget()
 
     def _prepare(self, state: TrainState) -> None:
         desk = self._desk
@@ -197,6 +196,8 @@ class Generation:
             self._desk.log.release(through_step=assignment.step - 1)
             self.work = None
         assert state.committed == assignment.step, f"the state of {state.committed} steps is that of the assignment"
+        if assignment.repair is None:
+            self._forget_work()
         self._order = assignment.repair
 
     def _begin(self, state: TrainState, order: RepairOrder | None) -> StepWork:
@@ -233,10 +234,9 @@ class Generation:
         if not self._world.has_ends:
             return _without_rows(split, after_step=after_step, index=index)
         return self._desk.batches.take(
-            (split, after_step, index),
-            microbatches=tuple({action.microbatch for action in program}),
-            left=lambda: not self._desk.orders.is_current(self.number),
-        )
+            (split, after_step, index), microbatches=tuple({action.microbatch for action in program}),
+            size=self._assignment.plan.microbatch_size, left=lambda: not self._desk.orders.is_current(self.number),
+        )  # fmt: skip
 
     def _is_evaluated(self, committed: int) -> bool:
         training = self._desk.settings.config.training

@@ -28,10 +28,9 @@ class StepBatch:
 
     Args:
         split: train, or valid (forward only).
-        step: index of the step from 0 (train), or of the batch in the evaluation (valid).
-        after_step: for valid: the number of committed steps after which it is evaluated; for train: equal to `step`.
+        step: index of the step from 0; valid: of the batch in the evaluation.
+        after_step: valid: the number of committed steps after which it is evaluated; train: equal to `step`.
         trained_tokens: unmasked targets of the whole global batch: the one divisor of the loss.
-        microbatches: micro-batch -> its rows.
         last: valid only: this is the evaluation's last batch.
     """
 
@@ -48,7 +47,7 @@ class MicrobatchRows:
     """Rows of one micro-batch.
 
     Args:
-        samples: [B] int64, position in the run's endless order of samples (never reset by epochs).
+        samples: [B] int64, position in the run's endless order of samples.
         ids: [B, seq_len + 1] int32; inputs are ids[:, :-1], targets ids[:, 1:].
         mask: [B, seq_len] bool, True where the target is trained; None: all are.
     """
@@ -64,7 +63,6 @@ class Assignment:
 
     Args:
         generation: (controller epoch, n) as one growing integer: epoch * 1_000_000 + n.
-        store: (host, port) of the generation's rendezvous store.
         checkpoint: directory URI to load state from; None: first values.
         keep_state: the worker's own state is that of `step` committed steps already; do not load.
         eval_batches: full batches of one evaluation (the last padded with masked rows); 0: no evaluation.
@@ -117,7 +115,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Groups are built and the state is that of `committed` steps; the worker runs as soon as it may."""
+    """Groups are built and the state is that of `committed` steps."""
 
     generation: int
     committed: int
@@ -128,8 +126,7 @@ class Ready:
 class Moved:
     """This worker's part in a move of state is done; what it holds counts once the generation's first grant comes.
 
-    Args:
-        seconds: regroup (settle, groups of the plan), build (groups of the move), fingerprint, move.
+    `seconds`: regroup (settle, groups of the plan), build (groups of the move), fingerprint, move.
     """
 
     generation: int
@@ -141,7 +138,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalReport:
-    """The validation loss, in nats per trained token of the split."""
+    """The validation loss, in nats per trained token."""
 
     after_step: int
     generation: int
@@ -151,7 +148,7 @@ class EvalReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsSaved:
-    """This worker's part of a checkpoint lies on storage; `files` is what the manifest needs of it."""
+    """Its part of a checkpoint lies on storage; `files` is what the manifest needs of it."""
 
     step: int
     generation: int
@@ -162,7 +159,7 @@ class ShardsSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed:
-    """This worker could not write its part; the reason names worker, place and cause."""
+    """This worker could not write its part."""
 
     step: int
     generation: int
@@ -191,6 +188,7 @@ class GenerationBroken:
         work: what it has done of the step after `committed`.
         commits: the newest steps that it committed in `generation`, for when the one who reports them is gone.
         kept: whole copies of state that it has, snapshots of its own included.
+        short_of_memory: it ran out of memory in the step: where, and what for; empty: it did not.
     """
 
     generation: int
@@ -201,6 +199,7 @@ class GenerationBroken:
     work: TeamReport | None = None
     commits: tuple[StepReport, ...] = ()
     kept: tuple[Kept, ...] = ()
+    short_of_memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +213,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosAsked:
-    """The point of an order is reached that others carry out: a drain, or what the controller does to itself."""
+    """The point of an order is reached that others carry out."""
 
     generation: int
     order: str
@@ -232,7 +231,7 @@ class TraceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTrace:
-    """What this worker did when, in a step of `log.trace_steps`."""
+    """What this worker did when."""
 
     step: int
     generation: int
@@ -256,6 +255,7 @@ class Pulse:
     reports: tuple[tuple[int, Report], ...]  # (sequence number, report), ascending
     rss_bytes: int
     device_bytes: int
+    memory_bytes: int = 0  # the most that its tensors have taken
     log_bytes: int = 0  # the most that messages of a step have held, for a repair
     copies_bytes: int = 0  # of host memory, for copies of state
     spent: Spent = field(default_factory=Spent)
@@ -271,8 +271,6 @@ class WorkerApi(Protocol):
     abort(generation, lost)            leave this and older ones: all groups break but those of teams without `lost`
     chaos(orders)                      what is to go wrong on purpose, beside what the config says
     stop()                             end the worker's threads; the process may then be ended
-
-    The training thread evaluates after every `training.eval_every` committed steps, and after the last of them.
     """
 
     def start(self, assignment: Assignment) -> None: ...

@@ -15,9 +15,6 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import psutil
-import torch
-
 from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
@@ -37,6 +34,7 @@ from raymega.worker.interface import (
     WorkerFailed,
     WorkerSettings,
 )
+from raymega.worker.memory import IN_A_STEP, PeakMemory, is_out_of_memory, let_go_of, resident_bytes
 from raymega.worker.move_state import serve
 from raymega.worker.orders import Asked, Orders
 from raymega.worker.peer_copies import PeerCopies
@@ -63,7 +61,7 @@ class Worker:
             log=BoundaryLog(device=settings.device, kept=settings.config.elastic.boundary_log),
             chaos=Chaos(settings=settings, ask=self.reports.add), sheet=TimeSheet(),
         )  # fmt: skip
-        self._make_fabric = fabric
+        self._make_fabric, self._memory = fabric, PeakMemory.of(settings.device)
         lease_s = settings.config.elastic.lease_s
         self._waking, self._waking_copies = Waking(lease_s=lease_s), Waking(lease_s=lease_s)
         self._generation: Generation | None = None
@@ -119,15 +117,15 @@ class Worker:
         """Reports numbered above `since`, as soon as there are any; after `wait_s` seconds without."""
         reports = self.reports.since(since, wait_s=wait_s)
         generation, state = self._generation, self.state
-        on_cuda = self.settings.device.startswith("cuda")
         return Pulse(
             worker=self.settings.worker,
             generation=generation.number if generation is not None else 0,
             committed=state.committed if state is not None else 0,
             phase=self._desk.sheet.phase,
             reports=reports,
-            rss_bytes=psutil.Process().memory_info().rss,
-            device_bytes=torch.cuda.max_memory_allocated() if on_cuda else 0,
+            rss_bytes=resident_bytes(),
+            device_bytes=self._memory.look() if self._memory.on_cuda else 0,
+            memory_bytes=self._memory.look(),
             log_bytes=self._desk.log.peak_bytes,
             copies_bytes=self.copies.num_bytes,
             spent=self._desk.sheet.spent,
@@ -207,11 +205,15 @@ class Worker:
     def _report_end(self, error: BaseException, *, generation: int) -> int:
         if isinstance(error, WORLD_CHANGED):
             return self._report_left(generation, reason=str(error))
+        phase = self._desk.sheet.phase
+        if is_out_of_memory(error) and phase in IN_A_STEP and self._generation is not None:
+            self._generation.work = None
+            return self._report_left(generation, reason="out of memory", short=f"in {phase} ({let_go_of(error)})")
         trace = "".join(traceback.format_exception(error))
         self.reports.add(WorkerFailed(generation=generation, error=error, traceback=trace))
         return generation
 
-    def _report_left(self, generation: int, *, reason: str) -> int:
+    def _report_left(self, generation: int, *, reason: str, short: str = "") -> int:
         """The promise: under the orders' lock, nothing up to the newest generation to be left decides any more.
 
         Returns that generation. Where this worker never had its place in it, what others were told to do anew may be
@@ -237,6 +239,7 @@ class Worker:
                 work=work,
                 commits=tuple(broken.commits) if broken is not None else (),
                 kept=self.copies.kept,
+                short_of_memory=short,
             )
         )
         return left

@@ -79,6 +79,7 @@ class FakeHands:
         kill_at: steps at which (right before their commit) the worker of that rank dies, each time they are reached.
         kill_once: the same, but only the first time.
         break_once: steps at which the groups break although nobody dies.
+        fits: step -> samples of a micro-batch that fit into the memory of its first worker.
         kill_after, break_after: the same at any time, whatever goes on: (seconds, rank), seconds.
         tell_at: what is told right with a step's commit.
         work: workers say what they have done, so that a broken step can be repaired.
@@ -98,6 +99,7 @@ class FakeHands:
     kill_at: dict[int, int] = field(default_factory=dict)
     kill_once: dict[int, int] = field(default_factory=dict)
     break_once: set[int] = field(default_factory=set)
+    fits: dict[int, int] = field(default_factory=dict)
     kill_after: list[tuple[float, int]] = field(default_factory=list)
     break_after: list[float] = field(default_factory=list)
     tell_at: dict[int, Event] = field(default_factory=dict)
@@ -308,6 +310,9 @@ class FakeHands:
             self.break_once.remove(step)
             self._leave("connection reset by peer")
             return None
+        if self.fits.get(step, self.plan.microbatch_size) < self.plan.microbatch_size:
+            self._leave("out of memory", short=self.plan.living[0])
+            return None
         self._decide(self.plan.living)
         self.step, self.running = step, True
         if step in self.save_at and not self.save_fails:
@@ -353,13 +358,14 @@ class FakeHands:
         if breaks:
             self._leave("connection closed by peer")
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self, reason: str, *, short: str = "") -> None:
         self.running, generation, step = False, self.generation, self.step
         self._breaks += 1
         for worker in self._members():
             if worker in self.seats and worker not in self.left:
                 self.left.add(worker)
                 event = self._left(worker, generation=generation, reason=reason, step=step)
+                event = replace(event, short_of_memory="in compute (2 GB)" if worker == short else "")
                 self._later(0.03 + self._jitter(), lambda event=event: event if event.worker in self.seats else None)
 
     def _left(self, worker: str, *, generation: int, reason: str, step: int) -> GenerationLeft:

@@ -1,0 +1,36 @@
+"""Smaller micro-batches: the same samples, on the same routes."""
+
+from dataclasses import replace
+
+import pytest
+
+from raymega.mesh import Mesh
+from raymega.plan.finer import finer, next_finer
+from raymega.plan.plan import Plan
+
+
+def plan(size: int, *, table: tuple[str, ...] = ()) -> Plan:
+    return Plan(
+        mesh=Mesh(dp=2, pp=2, tp=1), workers=("w0", "w1", "w2", "w3"), layers=((0, 1), (1, 2)),
+        routes=((0, 0), (0, 1), (1, 1)), microbatch_size=size, table=table,
+    )  # fmt: skip
+
+
+def test_every_sample_goes_the_way_that_it_went() -> None:
+    old, new = plan(6), finer(plan(6), microbatch_size=2)
+
+    def way(of: Plan, sample: int) -> tuple[int, ...]:
+        return of.routes[sample // of.microbatch_size]
+
+    assert (new.num_microbatches, new.global_batch) == (9, old.global_batch)
+    assert all(way(old, sample) == way(new, sample) for sample in range(old.global_batch))
+    assert replace(new, routes=old.routes, microbatch_size=6) == old
+
+
+@pytest.mark.parametrize(("size", "smaller"), [(8, 4), (6, 3), (9, 3), (7, 1), (1, None)])
+def test_the_next_smaller_size_divides_the_present_one(size: int, smaller: int | None) -> None:
+    assert next_finer(plan(size)) == smaller
+
+
+def test_a_table_of_actions_is_of_so_many_microbatches() -> None:
+    assert next_finer(plan(8, table=("0F0", "1F0"))) is None
