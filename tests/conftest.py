@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("alone"))
         elif is_whole_run(item):
             item.add_marker(pytest.mark.xdist_group("runs"))
+    _skip_without_gpu(items)
     items.sort(key=place)
 
 
@@ -91,6 +93,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> object:
         return (yield)
 
 
+def _skip_without_gpu(items: list[pytest.Item]) -> None:
+    """Tests of GPUs are skipped, and counted, where there is none."""
+    gpu = [item for item in items if is_marked(item, "gpu")]
+    if gpu and not import_module("torch").cuda.is_available():
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason="gpu: no CUDA device here"))
+
+
 def pytest_collection_finish() -> None:
     torch = sys.modules.get("torch")  # loaded only if a collected test needs it
     if torch is not None:
@@ -102,6 +112,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if reports:
         seconds = sum(report.duration for report in reports)
         terminalreporter.write_line(f"pure layer: {seconds:.1f} s of the 60 s it may take")
+    skipped = terminalreporter.stats.get("skipped", ())
+    if untested := [report for report in skipped if "gpu: no CUDA" in str(report.longrepr)]:
+        terminalreporter.write_line(f"{len(untested)} tests of GPUs were skipped: no CUDA device here")
 
 
 def keywords_of(report: object) -> Mapping[str, object]:
