@@ -176,14 +176,18 @@ def sample(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    nccl: Annotated[bool, typer.Option("--nccl", help="Try the groups between this machine's GPUs as well.")] = False,
+    as_json: Json = False,
+) -> None:
     """Look at this machine: is everything there that a run needs?
 
-    Example: raymega doctor
+    Example: raymega doctor --nccl
     """
     from raymega.cli.doctor import findings
+    from raymega.cli.nccl import nccl_findings
 
-    found = findings()
+    found = (*findings(), *(nccl_findings() if nccl else ()))
     if as_json:
         typer.echo(json.dumps([finding.to_json() for finding in found]))
     else:

@@ -9,9 +9,10 @@ A wait orders the GPU's stream and does not block the host, so that the host can
 messages of one direction arrive in the order of sending. The host meets the outcome in `all_gather_bytes` and
 `barrier`, which block it, end at the limit, and raise if the group was aborted: after an abort the kernels that were
 under way leave undefined tensors, so nothing may be applied before such a call has returned.
-A worker's process must be started with TORCH_NCCL_ASYNC_ERROR_HANDLING=0: torch's own watchdog would end it.
+TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 in a worker's process: torch's own watchdog would end it after an abort.
 """
 
+import os
 import time
 from collections.abc import Collection
 from datetime import timedelta
@@ -159,6 +160,7 @@ class NcclFabric:
         cls, store: Address, *, me: WorkerId, generation: int, device: torch.device, timeout_s: float = 30.0
     ) -> "NcclFabric":
         """Connect to the store of the generation. Raises: ClusterError if it does not answer."""
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
         rendezvous = Rendezvous.connect(store, generation=generation, timeout_s=timeout_s)
         return cls(me=me, generation=generation, timeout_s=timeout_s, device=device, rendezvous=rendezvous)
 
@@ -166,7 +168,7 @@ class NcclFabric:
         if self._aborted:
             raise group_broken(spec.key, reason=f"{self.me} aborted generation {self.generation}")
         if spec.key not in self._groups:
-            self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self._build(spec)
+            self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self.build(spec)
         return self._groups[spec.key]
 
     def abort(self, *, spare: Collection[str] = ()) -> None:
@@ -181,7 +183,8 @@ class NcclFabric:
             group.close()
         self._groups.clear()
 
-    def _build(self, spec: GroupSpec) -> NcclGroup:
+    def build(self, spec: GroupSpec) -> NcclGroup:
+        """A group over NCCL, of however many members."""
         rank = spec.members.index(self.me)
         self._rendezvous.meet(spec, rank=rank, here="nccl")
         whole, upward, downward = (self._communicator(spec, name, rank) for name in ("whole", "upward", "downward"))

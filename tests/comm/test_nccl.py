@@ -1,11 +1,14 @@
-"""Groups on a GPU. A single device can only run a group of one process, so what is tested is one pair of them."""
+"""Groups on a GPU. One device runs a world of one; a pair of workers needs two."""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from raymega.cli.nccl import nccl_findings
 from raymega.comm.fabrics import fabric_for
 from raymega.comm.gloo import GlooFabric
-from raymega.comm.nccl import NcclFabric
+from raymega.comm.nccl import NcclFabric, NcclGroup
 from raymega.comm.store import RendezvousStore
 from raymega.errors import GroupBroken
 from tests.comm.worlds import at_once, spec, start, workers
@@ -13,13 +16,73 @@ from tests.comm.worlds import at_once, spec, start, workers
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL needs a GPU for each member; two here")
 
 
-def test_the_device_decides_the_kind_of_groups() -> None:
-    store = RendezvousStore.open()
+@pytest.fixture
+def store() -> Iterator[RendezvousStore]:
+    opened = RendezvousStore.open()
+    yield opened
+    opened.close()
+
+
+def test_the_device_decides_the_kind_of_groups(store: RendezvousStore) -> None:
     for device, kind in (("cpu", GlooFabric), ("cuda:0", NcclFabric)):
         fabric = fabric_for(device, store=store.address, me="w0", generation=1)
         assert isinstance(fabric, kind)
         fabric.close()
-    store.close()
+
+
+def alone(store: RendezvousStore, *, generation: int) -> tuple[NcclFabric, NcclGroup]:
+    """NCCL with a single member, which a fabric does without by itself."""
+    fabric = NcclFabric.connect(store.address, me="w0", generation=generation, device=torch.device("cuda", 0))
+    return fabric, fabric.build(spec(1, f"g{generation}/dp/0"))
+
+
+@pytest.mark.gpu
+def test_a_world_of_one_is_built_aborted_and_built_again(store: RendezvousStore) -> None:
+    first, group = alone(store, generation=1)
+    x = torch.arange(4.0, device="cuda")
+    group.all_reduce(x)
+    assert group.all_gather_bytes(b"here") == [b"here"]
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
+    first.abort()
+    group.abort()
+    with pytest.raises(GroupBroken):
+        group.barrier()
+    second, again = alone(store, generation=2)
+    again.all_reduce(x)
+    again.barrier()
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
+    second.close()
+    again.close()
+
+
+@pytest.mark.gpu
+def test_a_wait_orders_the_stream_in_use(store: RendezvousStore) -> None:
+    fabric, group = alone(store, generation=1)
+    x, stream = torch.zeros(1 << 20, device="cuda"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(3.0)
+        work = group.start_all_reduce(x)
+        work.wait()
+        doubled = x * 2
+    stream.synchronize()
+    assert bool((doubled == 6.0).all())
+    group.close()
+    fabric.close()
+
+
+@pytest.mark.gpu
+def test_the_doctor_finds_nccl_in_order() -> None:
+    found = list(nccl_findings())
+    assert {finding.standing for finding in found} == {"ok"}
+    assert found[-1].subject == "nccl again"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_the_doctor_says_that_nccl_is_untested() -> None:
+    (found,) = nccl_findings()
+    assert (found.standing, found.detail.partition(":")[0]) == ("warning", "untested")
 
 
 def pair(store: RendezvousStore) -> list[NcclFabric]:

@@ -87,3 +87,10 @@ def test_any_number_of_dimensions_will_do(shape: tuple[int, ...]):
 def test_the_element_type_counts_by_its_bits():
     assert of(values().bfloat16()) != of(values().half())
     assert of(values().double()) == of(values().double().clone())
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_bits_of_the_cpu():
+    for shape in (SHAPE, (300, 1000)):
+        tensor = values(shape)
+        assert of(tensor.cuda()) == of(tensor)
