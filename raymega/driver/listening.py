@@ -3,7 +3,8 @@
     build ----------> pulse --> pulse --> pulse ...            a worker's calls, one after the other
       |                 |
       | beats keep the  |   answered       the reports go on, the next pulse leaves
-      | orphan lease    |   actor died     WorkerLost, about 10 ms after the death
+      | orphan lease    |   process ended  WorkerLost: of this node's the kernel says so at once, of others
+      |                 |                  Ray, once three processes have passed it on
       |                 |   no answer      WorkerLost once the lease has lapsed
       |
       no birth within the limit            WorkerLost, naming the worker
@@ -13,7 +14,9 @@ calls. When this process itself was held up, the time it lost is added to every 
 no silence of the workers.
 """
 
+import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -57,7 +60,7 @@ class _Ear:
     is_born: bool = False
 
 
-_Answer = tuple[WorkerId, "Future[Any]", ray.ObjectRef]
+_Answer = tuple[WorkerId, "Future[Any]", ray.ObjectRef | None]
 
 
 class Listener:
@@ -92,6 +95,11 @@ class Listener:
         """Tell if `call`, which answers nothing, fails."""
         self._expect(worker, call)
 
+    def mind(self, worker: WorkerId, *, pidfd: int) -> None:
+        """Lose `worker` the moment its process ends; `pidfd` is the kernel's handle of it."""
+        own = os.dup(pidfd)
+        start_thread(lambda: self._see_end(worker, own), name=f"end-of-{worker}", failed=self._hearing.broke)
+
     def drop(self, worker: WorkerId) -> None:
         """Hear no more of `worker`. Idempotent."""
         self._ears.pop(worker, None)
@@ -102,6 +110,15 @@ class Listener:
 
     def _expect(self, worker: WorkerId, call: ray.ObjectRef) -> None:
         call.future().add_done_callback(lambda answer: self._answers.put((worker, answer, call)))
+
+    def _see_end(self, worker: WorkerId, pidfd: int) -> None:
+        process = select.poll()
+        process.register(pidfd, select.POLLIN)
+        process.poll()
+        os.close(pidfd)
+        answer: Future[Any] = Future()
+        answer.set_exception(ProcessLookupError("its process died"))
+        self._answers.put((worker, answer, None))
 
     def _listen(self) -> None:
         turned_at = time.monotonic()

@@ -121,6 +121,7 @@ class WorkerGroup:
             if member is not None and sys.platform == "linux" and birth.node == self._here:
                 with suppress(ProcessLookupError):
                     member.pidfd = os.pidfd_open(birth.pid)
+                    self._listener.mind(birth.worker, pidfd=member.pidfd)
         self._told_born(birth.worker)
 
     @property
