@@ -8,7 +8,7 @@ The number of the file is the controller's epoch (`driver.tenure`). Fed to the b
 decisions (`driver.replay`), so it is a log of what is to be done, written ahead of doing it: every line is with the
 operating system before the first command of it leaves, which a killed process cannot undo. What decides who is in the
 run, or that a checkpoint or an end exists, is on the disk by then, which a killed machine cannot undo either; a plain
-step is not waited for, since it is in the workers too.
+step is not waited for, since it is in the workers too, nor is the order to leave a generation.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from typing import Any
 
 from raymega.config.schema import Config
 from raymega.control.codec import checkpoint_from_json, command_to_json, event_from_json, event_to_json, plain
-from raymega.control.commands import Evaluate, FeedFrom, Grant, WriteStep
+from raymega.control.commands import AbortGeneration, Evaluate, FeedFrom, Grant, WriteStep
 from raymega.control.events import Event
 from raymega.control.loop import Turn
 from raymega.control.policy import Rules
@@ -27,7 +27,8 @@ from raymega.driver.json_lines import LineWriter, read_lines
 from raymega.driver.tenure import Tenure
 from raymega.errors import StateError
 
-LIGHT = (WriteStep, Grant, Evaluate, FeedFrom)  # commands that need not be on the disk before they are carried out
+# Commands that need not be on the disk before they are carried out. Who takes over has everyone leave in any case.
+LIGHT = (WriteStep, Grant, Evaluate, FeedFrom, AbortGeneration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,7 @@ class Generation:
 
     def _prepare(self, state: TrainState) -> None:
         desk = self._desk
-        desk.saves.prepare(state, world=self._world)
+        desk.saves.prepare(state, world=self._world, is_awaited=self._assignment.repair is not None)
         self._outbox = Outbox(log=desk.log, generation=self.number)
         constants = Constants.of(self._specs, plan=self._assignment.plan)
         self._step = Step.build(

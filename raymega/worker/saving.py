@@ -17,18 +17,30 @@ class Saves:
     def __init__(self, *, settings: WorkerSettings, reports: Reports) -> None:
         self._settings, self._reports = settings, reports
         self._saver: Saver | None = None
-        self._shares: tuple[Share, ...] = ()
+        self._world: World | None = None
+        self._shares: tuple[Share, ...] | None = None
 
-    def prepare(self, state: TrainState, *, world: World) -> None:
-        """Find out this worker's part under the plan, and take the memory of its copies."""
-        self._shares = shares_of(self._settings.config, world=world)
-        self._opened().reserve(items_to_write(state.items(), self._shares))
+    def prepare(self, state: TrainState, *, world: World, is_awaited: bool) -> None:
+        """What is saved from here on is this worker's part under the plan of `world`.
+
+        The memory of the copies is taken now, or by the first save where a step that broke waits for this worker.
+        """
+        self._world, self._shares = world, None
+        if not is_awaited:
+            self._opened().reserve(items_to_write(state.items(), self._part))
+
+    @property
+    def _part(self) -> tuple[Share, ...]:
+        if self._shares is None:
+            assert self._world is not None, "a generation begins before it saves"
+            self._shares = shares_of(self._settings.config, world=self._world)
+        return self._shares
 
     def save(self, state: TrainState, *, generation: int) -> float:
         """Copy the state and write it in the background; returns the seconds that the copy took."""
         config = self._settings.config
         return self._opened().start(
-            items_to_write(state.items(), self._shares),
+            items_to_write(state.items(), self._part),
             commit=Commit(run_id=config.run.name or "", step=state.committed, generation=generation),
             wait_s=config.checkpoint.timeout_s,
         )

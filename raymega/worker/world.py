@@ -8,24 +8,24 @@ tied   the other end of the pipeline, for a shared embedding  the sum of its two
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from raymega.comm.group import Fabric, Group, GroupSpec
 from raymega.comm.solo import SoloGroup
 from raymega.mesh import Coord
-from raymega.pipeline.actions import Action
+from raymega.pipeline.actions import Program
 from raymega.plan.groups import groups_of
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import step_programs_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, which have no room for `program`
 class World:
     """A worker's place in one generation. Where nobody shares an axis, its group is a group of one."""
 
     generation: int
     plan: Plan
     coord: Coord
-    program: tuple[Action, ...]
     team: Group
     ring: Group
     tied: Group
@@ -34,6 +34,11 @@ class World:
     @property
     def me(self) -> WorkerId:
         return self.plan.worker(self.coord)
+
+    @cached_property
+    def program(self) -> Program:
+        """What this worker runs in a whole step; found when needed, so that a step to be repaired does not wait."""
+        return step_programs_of(self.plan)[self.plan.mesh.rank(self.coord)]
 
     @property
     def is_first(self) -> bool:
@@ -85,7 +90,6 @@ def build_world(
         generation=generation,
         plan=plan,
         coord=coord,
-        program=step_programs_of(plan)[plan.mesh.rank(coord)],
         team=_only(by_axis["tp"], me),
         ring=_only(by_axis["dp"], me),
         tied=_only(by_axis["tied"], me),

@@ -56,10 +56,7 @@ class Rig:
     def step(self, step: int, *, place: tuple[int, int, int] = (0, 1, 0)) -> list[str]:
         """Pass all points of a step; where something was done: before which point."""
         solo = SoloGroup(spec=GroupSpec(key="solo", members=("w0",)))
-        world = World(
-            generation=3, plan=self._plan, coord=Coord(*place), program=PROGRAM, team=solo, ring=solo, tied=solo,
-            pairs={},
-        )  # fmt: skip
+        world = World(generation=3, plan=self._plan, coord=Coord(*place), team=solo, ring=solo, tied=solo, pairs={})
         self.chaos.begin(world=world, step=step)
         found: list[str] = []
         for name, call, value in self._points():
