@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from workloads.recovery.sides import opened, wait_for
+from workloads.recovery.sides import SIDES, opened, wait_for
 from workloads.recovery.toy import REPLICAS, SAVE_EVERY, Cost, Side, cost_of
 
-SIDES = ("raymega", "torchrun")
 GOAL = 10.0
 
 
@@ -43,9 +42,10 @@ def measured(name: str, *, kills: int) -> list[Cost]:
             wait_for(lambda steps=steps: len(side.commits()) >= steps, what="steps before a kill")  # type: ignore[misc]
             costs.append(struck(side, part=rng.random()))
             print(f"  {name}: {costs[-1]}", file=sys.stderr, flush=True)
+    by = ", ".join(map(str, sorted({cost.next_workers for cost in costs})))
     print(
-        f"{name:<10} step {spread(costs, lambda c: c.step_s)}; next commit {spread(costs, lambda c: c.next_s)}; "
-        f"back at {REPLICAS} {spread(costs, lambda c: c.whole_s)}; steps redone "
+        f"{name:<10} step {spread(costs, lambda c: c.step_s)}; next commit {spread(costs, lambda c: c.next_s)} "
+        f"by {by}; back at {REPLICAS} {spread(costs, lambda c: c.whole_s)}; steps redone "
         f"{spread(costs, lambda c: c.redone, digits=0)}; {len(costs)} kills",
         flush=True,
     )

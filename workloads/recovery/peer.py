@@ -1,8 +1,10 @@
 """The peer's program: DistributedDataParallel, a checkpoint every so many steps, and on again from the newest.
 
     python -m torch.distributed.run .. -m workloads.recovery.peer FOLDER
+    python -m workloads.recovery.ray_train FOLDER
 
-It loads torch and nothing else that takes time; the toy's sizes come in a file.
+It loads torch and nothing else that takes time; the toy's sizes come in a file. A line of `commits` is the unix time,
+the step, how many workers made it, and the process that says so.
 """
 
 import json
@@ -67,7 +69,7 @@ def train(folder: Path) -> None:
         one_step(parallel, optimizer, job, step=step, rank=rank, size=size)
         step += 1
         if rank == 0:
-            os.write(lines, f"{time.time()} {step} {size}\n".encode())
+            os.write(lines, f"{time.time()} {step} {size} {os.getpid()}\n".encode())
             if step % job.save_every == 0:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
                 torch.save(state, saved.with_suffix(".new"))

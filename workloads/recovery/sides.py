@@ -1,7 +1,7 @@
 """The sides as processes of their own, and what is read of them from outside.
 
-torchrun    commits, pid-0, pid-1, ..      files that the program writes
-raymega     metrics.jsonl, events.jsonl, journal, and the process that writes logs/worker-wK.log
+torchrun, ray-train   commits, pid-0, pid-1, ..      files that the program writes
+raymega               metrics.jsonl, events.jsonl, journal, and the process that writes logs/worker-wK.log
 """
 
 import os
@@ -21,29 +21,33 @@ from raymega.driver.journal import read_entries
 from raymega.driver.json_lines import read_lines
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.tenure import journals
-from workloads.recovery.toy import REPLICAS, SETS, Commit, Side, job_of_peer, read_commits
+from workloads.recovery.toy import REPLICAS, SETS, Commit, Side, job_of_peer, read_commits, steps_in_a_row
 
 LIMIT_S = 400.0
 LOOK_S = 0.02
 SETTLED_STEPS = 15  # before a kill
-TORCHRUN = (
-    "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(REPLICAS),
-    "--max-restarts", "100", "-m", "workloads.recovery.peer",
-)  # fmt: skip
+PEERS = {
+    "torchrun": (
+        "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(REPLICAS),
+        "--max-restarts", "100", "-m", "workloads.recovery.peer",
+    ),
+    "ray-train": ("-m", "workloads.recovery.ray_train"),
+}  # fmt: skip
+SIDES = ("raymega", *PEERS)
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RAY_worker_niceness": "0",
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "COLUMNS": "200",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "COLUMNS": "200",
 }  # fmt: skip
 
 
 @dataclass(kw_only=True)
-class TorchrunSide:
+class PeerSide:
     """A program whose workers are all started anew."""
 
     folder: Path
 
     def wait_until_whole(self, kills: int) -> None:
-        wait_for(lambda: _steps_since_last_start(self.commits()) >= SETTLED_STEPS, what=f"steps after {kills} kills")
+        wait_for(lambda: steps_in_a_row(self.commits()) >= SETTLED_STEPS, what=f"steps after {kills} kills")
 
     def victim(self) -> int:
         return int((self.folder / f"pid-{REPLICAS - 1}").read_text())
@@ -66,8 +70,7 @@ class RaymegaSide:
         self.kills = kills
         wait_for(lambda: self._count("Resized") == kills, what=f"whole again after {kills} kills")
         wait_for(lambda: f"w{REPLICAS + kills}" in self._born(), what="a warm standby")
-        first = len(self.commits())
-        wait_for(lambda: len(self.commits()) >= first + SETTLED_STEPS, what=f"steps after {kills} kills")
+        wait_for(lambda: steps_in_a_row(self.commits()) >= SETTLED_STEPS, what=f"steps after {kills} kills")
 
     def victim(self) -> int:
         log = self.run.logs / f"worker-w{REPLICAS - 1 + self.kills}.log"
@@ -114,8 +117,8 @@ def opened(name: str, folder: Path) -> Iterator[Side]:
         side: Side = RaymegaSide(run=RunDirectory(path=folder / "toy"))
     else:
         job_of_peer().write(folder)
-        command = [sys.executable, *TORCHRUN, str(folder)]
-        side = TorchrunSide(folder=folder)
+        command = [sys.executable, *PEERS[name], str(folder)]
+        side = PeerSide(folder=folder)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -151,16 +154,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for child in there:
         child.kill()
     psutil.wait_procs(there, timeout=10.0)
-
-
-def _steps_since_last_start(commits: list[Commit]) -> int:
-    """Commits in a row up to the newest, since the program began anew."""
-    count = 0
-    for before, after in zip(reversed(commits[:-1]), reversed(commits), strict=False):
-        if after.step != before.step + 1 or after.t - before.t > 1.5:
-            break
-        count += 1
-    return count
 
 
 def _writes_to(process: psutil.Process, file: Path) -> bool:

@@ -1,6 +1,7 @@
 """The toy of all sides, what a side tells while it runs, and what a kill has cost."""
 
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -26,19 +27,29 @@ SETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A step that entered the weights, at unix time `t`, by so many workers. `step`: from 1."""
+    """A step that entered the weights, at unix time `t`, by so many workers. `step`: from 1; `told_by`: a process."""
 
     t: float
     step: int
     workers: int
+    told_by: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one kill. Times in seconds from it, less the undisturbed step; `split`: of a side that tells more."""
+    """Of one kill. Times in seconds from it, less the undisturbed step; `split`: of a side that tells more.
+
+    Args:
+        step_s: an undisturbed step.
+        next_s: to the next commit of a step that was not committed before.
+        next_workers: by how many that was.
+        whole_s: to the first such commit by all replicas.
+        redone: steps that were committed before the kill and are committed again.
+    """
 
     step_s: float
     next_s: float
+    next_workers: int
     whole_s: float
     redone: int
     split: dict[str, float]
@@ -86,11 +97,11 @@ def cost_of(commits: list[Commit], *, killed_t: float, split: dict[str, float]) 
     whole = [commit for commit in fresh if commit.workers == REPLICAS]
     if not whole:
         return None
-    gaps = [b.t - a.t for a, b in zip(before[-9:], before[-8:], strict=False)]
-    step_s = median(gaps)
+    step_s = median(later.t - earlier.t for earlier, later in pairwise(before[-9:]))
     return Cost(
         step_s=step_s,
         next_s=fresh[0].t - killed_t - step_s,
+        next_workers=fresh[0].workers,
         whole_s=whole[0].t - killed_t - step_s,
         redone=len({commit.step for commit in after if commit.step <= newest}),
         split=split,
@@ -102,4 +113,11 @@ def read_commits(file: Path) -> list[Commit]:
     if not file.exists():
         return []
     rows = (line.split() for line in file.read_text().splitlines())
-    return [Commit(t=float(t), step=int(step), workers=int(workers)) for t, step, workers in rows]
+    return [Commit(t=float(t), step=int(n), workers=int(size), told_by=int(process)) for t, n, size, process in rows]
+
+
+def steps_in_a_row(commits: list[Commit]) -> int:
+    """So many by all replicas, up to the newest, told by one process."""
+    return sum(
+        1 for _ in takewhile(lambda c: (c.workers, c.told_by) == (REPLICAS, commits[-1].told_by), reversed(commits))
+    )
