@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from workloads.chaos.availability import struck
 from workloads.chaos.crew import fork_server
 from workloads.chaos.kills import LAYOUTS, kill, kills_of, opened
 from workloads.chaos.soak import KINDS, soak
+from workloads.chaos.toy import Layout
 
 SAMPLE = 5  # of each layout
 
@@ -40,3 +42,11 @@ def test_a_run_under_faults_ends_as_if_there_had_been_none():
     soaked = soak(steps=24, faults=5, seed=3)
     print(soaked)
     assert set(soaked.faults) == set(KINDS)
+
+
+@pytest.mark.slow
+def test_standbys_make_the_mesh_whole_again_before_each_kill_and_no_step_is_lost():
+    found = struck(Layout(dp=2, tp=1, pp=2), failures=3, every=1, seed=0, standbys=2, wait_s=0.03)
+    print(found)
+    assert (len(found.blows), found.lost, found.share) == (3, 0, 1.0)
+    assert sum(change.certified for _, change in found.outcome.kept.changes) >= 2

@@ -117,7 +117,7 @@ class Arena:
             kept=hands.kept,
             calls=tuple(_call(line) for line in calls.read_text().splitlines()),
             died=dict(self.crew.ended),
-            weights=self._weights(checkpoints) if isinstance(end, Finished) else {},
+            weights=self._weights(checkpoints, step=max(hands.kept.records)) if isinstance(end, Finished) else {},
         )
 
     def _live(
@@ -132,8 +132,8 @@ class Arena:
             brain = replace(brain, moves=None)
         return run_loop(first_state(epoch=self.epoch, checkpoint=None), brain=brain, hands=hands)
 
-    def _weights(self, checkpoints: Path) -> dict[str, torch.Tensor]:
-        found = at_step(str(checkpoints), step=self.config.training.steps)
+    def _weights(self, checkpoints: Path, *, step: int) -> dict[str, torch.Tensor]:
+        found = at_step(str(checkpoints), step=step)
         tensors = found.manifest.tensors
         items = [
             StateItem(name=t.name, kind=t.kind, shape=t.shape, box=Box.whole(t.shape), tensor=torch.empty(t.shape))

@@ -11,17 +11,20 @@ A started step is lost if it is begun anew or rewound; one that is finished by t
 import random
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from raymega.control.events import StopAsked
 from raymega.control.states import Finished
+from raymega.plan.plan import WorkerId
 from workloads.chaos.arena import Arena, Outcome
 from workloads.chaos.hands import Kept, ProcessHands
 from workloads.chaos.toy import Layout, config_of
 
 LIMIT_S = 60.0
 WARM_UP = 3  # steps before the first kill
+PATIENCE = 12  # steps that it may take until the mesh is whole again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +37,15 @@ class Blow:
 
 @dataclass(frozen=True, kw_only=True)
 class Struck:
-    """A run whose workers were killed one after the other, all steps of which were committed in the end."""
+    """A run whose workers were killed one after the other, all steps of which were committed in the end.
+
+    Args:
+        asked: so many kills.
+        every: so many steps.
+    """
 
     layout: Layout
+    asked: int
     every: int
     outcome: Outcome
     blows: tuple[Blow, ...]
@@ -74,7 +83,7 @@ class Struck:
         kept = self.outcome.kept
         joined = [change.actual_s for _, change in kept.changes if change.certified]
         rows = [
-            f"{self.layout}, {len(self.blows)} kills, one in {self.every}: {self.share:.1%} of "
+            f"{self.layout}, {len(self.blows)} of {self.asked} kills, one in {self.every}: {self.share:.1%} of "
             f"{len(kept.records) + self.lost} started steps committed, steps of {self.calm_step_s:.2f} s, "
             f"pace {self.pace:.1%} of undisturbed",
             f"  kill to heard      {spread([blow.heard_s for blow in self.blows])}",
@@ -88,7 +97,7 @@ class Struck:
 
 def available(*, failures: int, every: int, seed: int = 0) -> Struck:
     """dp=2 pp=2 and two standbys; steps of 8 waits."""
-    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.13)
+    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.14)
 
 
 def regrouped(*, failures: int, seed: int = 0) -> Struck:
@@ -97,53 +106,43 @@ def regrouped(*, failures: int, seed: int = 0) -> Struck:
 
 
 def struck(layout: Layout, *, failures: int, every: int, seed: int, standbys: int, wait_s: float) -> Struck:
-    """Kill `failures` workers, one in `every` steps, each time once the mesh is whole and a standby is warm."""
-    steps = WARM_UP + failures * max(every, 2) + 3
+    """Kill `failures` workers, one in `every` steps, each time once the mesh is whole; stop when it is so at last."""
+    steps = WARM_UP + failures * (every + PATIENCE)
     config = config_of(layout, steps=steps, batch_size=6 * layout.dp, standbys=standbys, max_restarts=5)
     devices = {f"n{number}": 1 for number in range(layout.size + standbys)}
-    kills: list[float] = []
+    kills: dict[WorkerId, float] = {}
     with Arena.open(config, devices=devices, wait_s=wait_s, changes_plans=True) as arena:
         outcome = arena.run(
             beside=lambda hands: _strike(arena, hands, kills, failures=failures, every=every, seed=seed)
         )
     assert isinstance(outcome.end, Finished), outcome.end
     assert outcome.end.exit_code == 0
-    return Struck(layout=layout, every=every, outcome=outcome, blows=tuple(_blows(outcome.kept, kills)))
+    blows = tuple(_blows(outcome.kept, kills))
+    return Struck(layout=layout, asked=failures, every=every, outcome=outcome, blows=blows)
 
 
-def _strike(arena: Arena, hands: ProcessHands, kills: list[float], *, failures: int, every: int, seed: int) -> None:
+def _strike(
+    arena: Arena, hands: ProcessHands, kills: dict[WorkerId, float], *, failures: int, every: int, seed: int
+) -> None:
     rng, kept = random.Random(seed), hands.kept
     for number in range(failures):
         due = WARM_UP + number * every
-        _wait(
-            hands, lambda due=due, n=number: _ends(hands, arena) or (_steps(hands) >= due and _is_whole(hands, joins=n))
-        )
-        if _ends(hands, arena):
-            return
+        _wait(hands, lambda due=due: len(kept.records) >= due and _is_whole(kept, kills))
         times = kept.committed_at
         time.sleep(rng.random() * (times[2] - times[1]))
         victim = rng.choice(kept.assigned[-1].plan.living)
         killed_at = time.monotonic()
         if arena.crew.signal(victim, signal.SIGKILL):
-            kills.append(killed_at)
+            kills[victim] = killed_at
+    _wait(hands, lambda: _is_whole(kept, kills))
+    hands.tell(StopAsked(by="user"))
 
 
-def _steps(hands: ProcessHands) -> int:
-    return len(hands.kept.records)
-
-
-def _ends(hands: ProcessHands, arena: Arena) -> bool:
-    """There is no whole step left to break."""
-    return _steps(hands) >= arena.config.training.steps - 1
-
-
-def _is_whole(hands: ProcessHands, *, joins: int) -> bool:
-    """So many standbys have joined, and another one is warm."""
-    kept = hands.kept
-    plan = kept.assigned[-1].plan
-    certified = sum(change.certified for _, change in kept.changes)
-    lost = {worker for _, worker in kept.lost}
-    return certified >= joins and not plan.lost and bool(hands.born - lost - set(plan.workers))
+def _is_whole(kept: Kept, killed: Collection[WorkerId]) -> bool:
+    """As many work as at first, none of them was killed, and no change of plan is underway."""
+    plan, moves = kept.assigned[-1].plan, sum(assigned.move is not None for assigned in kept.assigned)
+    everyone = not plan.lost and len(plan.living) == len(kept.assigned[0].plan.living)
+    return everyone and not set(plan.living) & set(killed) and moves == len(kept.changes)
 
 
 def _wait(hands: ProcessHands, condition: object) -> None:
@@ -151,10 +150,10 @@ def _wait(hands: ProcessHands, condition: object) -> None:
         assert hands.changed.wait_for(condition, LIMIT_S), f"hangs at {len(hands.kept.records)}"  # type: ignore[arg-type]
 
 
-def _blows(kept: Kept, kills: Sequence[float]) -> Iterator[Blow]:
-    commits = sorted(kept.committed_at.values())
-    for killed_at in kills:
-        heard = min(t for t, _ in kept.lost if t >= killed_at)
+def _blows(kept: Kept, kills: Mapping[WorkerId, float]) -> Iterator[Blow]:
+    commits, lost_at = sorted(kept.committed_at.values()), {worker: t for t, worker in kept.lost}
+    for victim, killed_at in kills.items():
+        heard = lost_at[victim]
         yield Blow(heard_s=heard - killed_at, commit_s=next(t for t in commits if t > heard) - killed_at)
 
 
