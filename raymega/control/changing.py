@@ -1,5 +1,6 @@
 """A plan that is to follow the one in force: prepared beside the run, then moved to at a boundary.
 
+Weighed        whether another plan is due: what was asked for, how long the answer holds
 Change         which plan, why, what it is predicted to cost; workers warm up, a boundary is chosen
 MoveUnderway   everyone stands at the boundary; who has said what it holds now
 """
@@ -10,6 +11,23 @@ from raymega.control.ladder import Rung
 from raymega.layout.certificate import StatePart
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.transition import Transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """The question whether another plan is due was answered for `facts`; it is asked again once they are others.
+
+    Args:
+        pause_s: how long the answer holds while they are the same.
+        again_t: when it is asked again all the same.
+    """
+
+    facts: tuple[object, ...]
+    pause_s: float
+    again_t: float
+
+    def holds(self, facts: tuple[object, ...], now: float) -> bool:
+        return now < self.again_t and facts == self.facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,16 @@ happened: so a change that was disturbed is simply found again, or another one i
 
 from dataclasses import dataclass, replace
 
-from raymega.control.changing import Change, MoveUnderway
+from raymega.control.changing import Change, MoveUnderway, Weighed
 from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
-from raymega.control.decision import Brain, Decision
+from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.granting import grant_on
 from raymega.control.proposing import around, propose, transition_of
 from raymega.control.seating import number_of
 from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
 
-AGAIN_S = 30.0  # a guess: how long an answer of the ladder holds while nothing has changed
+AGAIN_S = 30.0  # a guess: how long an answer of the ladder holds while nothing has changed; then twice as long, and so on
 PATIENCE_S = 10.0  # a guess: how long a boundary may be put off so that no checkpoint is underway at it
 MOST_ROLLBACKS = 3
 
@@ -49,12 +49,15 @@ def look(brain: Brain, training: Training, now: float) -> Looked:
     """Find out whether another plan is due, and bring it nearer."""
     if brain.moves is None:
         return Looked(training=training)
-    found = _weighed(brain, training, now)
-    started = _staffed(brain, found.training, now)
-    training = started.training
+    looked = Looked(training=training)
+    facts = _facts(training)
+    if training.weighed is None or not training.weighed.holds(facts, now):
+        found = _weighed(brain, training, brain.moves, facts, now)
+        looked = replace(_staffed(brain, found.training, now), reason=found.reason)
+    training = looked.training
     if training.change is not None:
         training = replace(training, change=_nearer(brain, training, training.change, now))
-    return replace(started, training=training, reason=found.reason)
+    return replace(looked, training=training)
 
 
 def switch(training: Training, change: Change, now: float, *, reason: str) -> Decision:
@@ -86,18 +89,25 @@ def with_step_price(training: Training) -> Training:
     return replace(training, story=replace(training.story, outlook=replace(outlook, prices=prices)))
 
 
-def _weighed(brain: Brain, training: Training, now: float) -> Looked:
-    """Ask the ladder, if something is so that was not when it was asked last."""
-    outlook = training.story.outlook
-    seen = around(training)
+def _facts(training: Training) -> tuple[object, ...]:
+    """All that the answer hangs on, but for the time; mostly the same objects as before, which compare at once."""
+    story, outlook = training.story, training.story.outlook
+    held = outlook.hold_until, outlook.rollbacks
+    return (
+        training.plan, training.seats, story.nodes, outlook.draining, outlook.unborn, story.avoided, outlook.wish, held,
+    )  # fmt: skip
+
+
+def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object, ...], now: float) -> Looked:
+    """Ask the ladder, unless transitions have broken lately."""
+    outlook, last = training.story.outlook, training.weighed
     if outlook.rollbacks > MOST_ROLLBACKS or now < outlook.hold_until:
-        return Looked(training=replace(training, change=None))
-    facts = (seen.own, seen.free, seen.leaving, outlook.wish, training.story.avoided, training.plan, now // AGAIN_S)
-    if facts == training.weighed or brain.moves is None:
-        return Looked(training=training)
-    known = with_step_price(training)
-    found = propose(brain, known, brain.moves, now)
-    training = replace(training, weighed=facts)
+        again_t = outlook.hold_until if outlook.rollbacks <= MOST_ROLLBACKS else float("inf")
+        held = Weighed(facts=facts, pause_s=AGAIN_S, again_t=again_t)
+        return Looked(training=replace(training, change=None, weighed=held))
+    found = propose(brain, with_step_price(training), moves, now)
+    pause_s = 2 * last.pause_s if last is not None and last.facts == facts else AGAIN_S
+    training = replace(training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s))
     before, change = training.change, found.change
     if change is not None and before is not None and change.plan == before.plan:
         return Looked(training=replace(training, change=replace(before, by_t=change.by_t)))

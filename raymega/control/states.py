@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver, RepairUnderway
-from raymega.control.changing import Change, MoveUnderway
+from raymega.control.changing import Change, MoveUnderway, Weighed
 from raymega.control.story import GENERATIONS, Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, WorkerId
@@ -88,7 +88,7 @@ class Training:
         validated: (steps, loss) of a validation that was heard of before the commit of its step.
         repair: the next step is being finished from what was left of it.
         change: the next plan, which is prepared beside the run.
-        weighed: what the question whether another plan is due was last answered for.
+        weighed: the question whether another plan is due, as it was last answered.
     """
 
     story: Story
@@ -101,7 +101,7 @@ class Training:
     validated: tuple[int, float] | None = None
     repair: RepairUnderway | None = None
     change: Change | None = None
-    weighed: tuple[object, ...] = ()
+    weighed: Weighed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

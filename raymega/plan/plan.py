@@ -8,7 +8,7 @@
 The plan does not occur in the result (law 1): it says where a micro-batch is computed, never what it weighs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +34,8 @@ class Plan:
         table: its rows, if it is a file's.
         sequence_parallel: cut activations between tp regions along the sequence.
         lost: teams without a part: their workers stand in `workers`, and do nothing.
+        teams: the living ones, by replica, then stage; follows from the others.
+        living: the workers of these, in rank order; likewise.
     """
 
     mesh: Mesh
@@ -45,6 +47,8 @@ class Plan:
     sequence_parallel: bool = False
     lost: frozenset[Place] = frozenset()
     table: tuple[str, ...] = ()
+    teams: tuple[Place, ...] = field(init=False, repr=False, compare=False)
+    living: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
@@ -54,13 +58,19 @@ class Plan:
         assert self.layers[0][0] == 0, "layers start at 0"
         assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
         assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
-        stages = range(self.mesh.pp)
-        assert all(self.is_living(route[s], s) for route in self.routes for s in stages), (
-            "routes lead through living teams"
-        )
-        assert all(any(self.is_living(r, s) for r in range(self.mesh.dp)) for s in stages), (
-            "every stage has a living team"
-        )
+        self._know_the_living()
+        by_stage = enumerate(zip(*self.routes, strict=True))
+        used = {(replica, stage) for stage, replicas in by_stage for replica in set(replicas)}
+        assert used <= set(self.teams), "routes lead through living teams"
+        assert len({stage for _, stage in self.teams}) == self.mesh.pp, "every stage has a living team"
+
+    def _know_the_living(self) -> None:
+        """Both are asked for at every turn of the loop, over thousands of workers."""
+        places = ((replica, stage) for replica in range(self.mesh.dp) for stage in range(self.mesh.pp))
+        teams = tuple(place for place in places if place not in self.lost)
+        living = tuple(self.workers[rank] for place in teams for rank in self.team(*place))
+        object.__setattr__(self, "teams", teams)
+        object.__setattr__(self, "living", living)
 
     @property
     def num_chunks(self) -> int:
@@ -107,17 +117,6 @@ class Plan:
     def is_living(self, replica: int, stage: int) -> bool:
         """Whether the team (replica, stage) has a part."""
         return (replica, stage) not in self.lost
-
-    @property
-    def teams(self) -> tuple[Place, ...]:
-        """The living teams, by replica, then stage."""
-        places = ((replica, stage) for replica in range(self.mesh.dp) for stage in range(self.mesh.pp))
-        return tuple(place for place in places if place not in self.lost)
-
-    @property
-    def living(self) -> tuple[WorkerId, ...]:
-        """The workers of living teams, in rank order."""
-        return tuple(self.workers[rank] for place in self.teams for rank in self.team(*place))
 
     def team(self, replica: int, stage: int) -> tuple[int, ...]:
         """The ranks of a living team, by shard."""

@@ -35,7 +35,8 @@ class Transition:
 
     def leavers(self, new: Plan) -> tuple[WorkerId, ...]:
         """Senders that have no part in `new`."""
-        return tuple(worker for worker in self.senders if worker not in new.living)
+        stay = set(new.living)
+        return tuple(worker for worker in self.senders if worker not in stay)
 
     def members(self, new: Plan) -> tuple[WorkerId, ...]:
         """Everyone who has a part in the transition: those of `new`, then the leavers."""

@@ -26,7 +26,7 @@ def work_of(plan: Plan) -> float:
     dear as any other, and shards divide the work (a guess: embedding, head and exchange are left out).
     """
     blocks = _blocks(plan)
-    busiest = [max(Counter(route[stage] for route in plan.routes).values()) for stage in range(plan.mesh.pp)]
+    busiest = [max(Counter(replicas).values()) for replicas in zip(*plan.routes, strict=True)]
     paths = (count * held + sum(blocks) - held for count, held in zip(busiest, blocks, strict=True))
     return max(paths) / plan.mesh.tp
 
