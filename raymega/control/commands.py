@@ -93,16 +93,27 @@ class FeedFrom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """Up to `step`, and before `t`, nothing is decided about steps but leave, as long as nothing else happens."""
+
+    step: int
+    t: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """Leave for all workers to run until `until` steps are committed; snapshot right after those in `save_at`.
 
-    `rates`: of learning, as `Course` has them; they hold for all workers alike, since nobody has begun the step.
+    Args:
+        rates: of learning, as `Course` has them; they hold for all workers alike, since nobody has begun the step.
+        quiet: until anything else is told of, hands may run so far without more leave, and tell of it in one event.
     """
 
     generation: int
     until: int
     save_at: tuple[int, ...] = ()
     rates: Rates = ()
+    quiet: Quiet | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,10 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCommitted:
-    """A step is committed, or skipped as not finite, everywhere. Fields as in the worker's report; times in seconds."""
+    """A step is committed, or skipped as not finite, everywhere. Fields as in the worker's report; times in seconds.
+
+    `count`: steps that were alike, `step` the last of them; above one only where the brain has allowed it (`Quiet`).
+    """
 
     generation: int
     step: int
@@ -64,6 +67,7 @@ class StepCommitted:
     loss_scale: float = 1.0
     overflow: Literal["scaled", "final"] | None = None
     reason: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,7 @@ class GenerationLeft:
         work: what it has done of the step after `committed`; None: nothing that could be gone on with.
         kept: whole copies of state that it has, snapshots of its own included.
         short_of_memory: it ran out of memory in a step: where; empty: it did not.
+        also: others that are heard of at the same moment.
     """
 
     worker: WorkerId
@@ -119,6 +124,7 @@ class GenerationLeft:
     work: TeamReport | None = None
     kept: tuple[Kept, ...] = ()
     short_of_memory: str = ""
+    also: "tuple[GenerationLeft, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +140,12 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsSaved:
-    """A worker's part of the checkpoint of `step` lies on storage."""
+    """A worker's part of the checkpoint of `step` lies on storage; `also`: those of others, at the same moment."""
 
     worker: WorkerId
     generation: int
     step: int
+    also: tuple[WorkerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +182,7 @@ class StateMoved:
     Args:
         part: fingerprints of what it held and of what it holds now, for the certificate.
         seconds: of its phases.
+        also: others that are heard of at the same moment.
     """
 
     worker: WorkerId
@@ -182,6 +190,7 @@ class StateMoved:
     part: StatePart
     bytes_received: int
     seconds: dict[str, float] = field(default_factory=dict)
+    also: "tuple[StateMoved, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,10 +118,10 @@ def _kept_share(mended: RepairUnderway, plan: Plan) -> float:
 
 
 def _of_step(event: StepCommitted, passed_s: float) -> dict[str, float]:
-    """The stretch up to a commit by category; what the step does not explain is idle."""
+    """The stretch up to a commit by category; what the steps do not explain is idle."""
     spent = dict.fromkeys(CATEGORIES, 0.0)
     for phase, seconds in event.seconds.items():
-        spent[OF_PHASE[phase]] += seconds
+        spent[OF_PHASE[phase]] += event.count * seconds
     known_s = sum(spent.values())
     if known_s > passed_s:
         return {name: seconds * passed_s / known_s for name, seconds in spent.items()}

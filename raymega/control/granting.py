@@ -5,6 +5,7 @@ from dataclasses import replace
 from raymega.control.commands import AssignPlan, Command, Evaluate, Grant
 from raymega.control.decision import Decision
 from raymega.control.policy import Rules, eval_steps, granted_until, save_steps
+from raymega.control.quiet import quiet_after
 from raymega.control.states import SavesUnderway, Training
 
 
@@ -25,9 +26,11 @@ def grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command,
     save_at = tuple(sorted({*save_steps(rules, after=granted, until=until), *asked}))
     due = eval_steps(rules, after=granted, until=until)
     evaluations = tuple(Evaluate(generation=story.generation, after_step=step) for step in due)
-    grant = Grant(generation=story.generation, until=until, save_at=save_at)
     underway = tuple(SavesUnderway(step=step) for step in save_at)
-    return replace(training, granted=until, saves=training.saves + underway), (*evaluations, grant)
+    training = replace(training, granted=until, saves=training.saves + underway)
+    quiet = quiet_after(rules, training)
+    grant = Grant(generation=story.generation, until=until, save_at=save_at, quiet=quiet)
+    return training, (*evaluations, grant)
 
 
 def with_rates(decision: Decision) -> Decision:

@@ -3,11 +3,13 @@
     hands.next_event -> decide -> watchers (journal first) -> hands.carry_out ...
 
 What is written to the journal is on disk before the first command leaves (STEP: a ruling is journalled before it is
-sent). A tick comes at least every `tick_s`, also in a stream of events, so that no deadline is overlooked.
+sent). A tick comes at least every `tick_s`, also in a stream of events, so that no deadline is overlooked; in virtual
+time those are left out that would find nothing to decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, inf
 from typing import Protocol
 
 from raymega.control.decision import Brain, Decision
@@ -17,6 +19,7 @@ from raymega.control.states import Failed, Finished, State
 from raymega.control.transitions import decide
 
 TICK_S = 0.5
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +41,21 @@ class Watcher(Protocol):
 
 def run(
     state: State, *, brain: Brain, hands: Runtime, watchers: Sequence[Watcher] = (), seq: int = 0,
-    tick_s: float = TICK_S,
+    tick_s: float = TICK_S, due_t: Callable[[State], float] | None = None,
 ) -> Finished | Failed:  # fmt: skip
     """Run until the state is terminal; returns it.
 
     Args:
         seq: the number of the turn before the first.
         tick_s: between ticks, at most; deadlines are kept as closely as that.
+        due_t: ticks before this time would decide nothing, and are left out; None: all are told.
     """
     ticked_t = hands.now()
     while not isinstance(state, Finished | Failed):
-        due_s = ticked_t + tick_s - hands.now()
+        beat_t = ticked_t + tick_s
+        if due_t is not None:
+            beat_t = _next_beat_t(ticked_t, tick_s=tick_s, now=hands.now(), due_t=due_t(state))
+        due_s = beat_t - hands.now()
         event = hands.next_event(max(0.0, due_s)) if due_s > 0 else None
         now = hands.now()
         if event is None:
@@ -63,3 +70,9 @@ def run(
             hands.carry_out(command)
         state = decision.state
     return state
+
+
+def _next_beat_t(ticked_t: float, *, tick_s: float, now: float, due_t: float) -> float:
+    """The first beat after `ticked_t` that is neither past nor before `due_t`."""
+    later_s = max(now, due_t) - ticked_t
+    return ticked_t + tick_s * max(1, ceil(later_s / tick_s - ROUNDING)) if later_s < inf else inf

@@ -118,11 +118,12 @@ def _lose_more(
 def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float) -> Decision:
     """A worker is out of its generation, alive: the first such sign breaks the generation, the others are answers."""
     told = f"{event.worker} left generation {event.generation}: {event.reason}"
-    answer = (_leaver(event),)
+    answer = tuple(map(_leaver, (event, *event.also)))
     match state:
         case Settling():
             known = {said.worker for said in state.left} | {worker for worker, _ in state.lost}
-            return settle(brain, state if event.worker in known else replace(state, left=state.left + answer), now)
+            fresh = tuple(said for said in answer if said.worker not in known)
+            return settle(brain, replace(state, left=state.left + fresh) if fresh else state, now)
         case Saving() if is_saved(state):
             return finish(brain, state)
         case Saving() if _is_publishing(state):

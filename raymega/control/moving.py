@@ -11,6 +11,7 @@ Until leave is given in the new generation every sender keeps the state of the o
 neither of the two is whole.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from raymega.control.changing import MoveUnderway
@@ -28,10 +29,12 @@ from raymega.plan.plan import WorkerId
 
 def state_moved(brain: Brain, state: Moving, event: StateMoved, now: float) -> Decision:
     """One more member has its state; with the last one the certificate is asked for."""
-    move = _with_part(state.move, event)
-    told = {part.worker: part for part in move.parts}
+    move = _with_parts(state.move, (event, *event.also))
     state = replace(state, move=move)
-    if brain.moves is None or set(told) < set(move.members):
+    if brain.moves is None or len(move.parts) < len(move.members):
+        return Decision(state=state)
+    told = {part.worker: part for part in move.parts}
+    if set(told) < set(move.members):
         return Decision(state=state)
     found = brain.moves.certify(move.transition, state.plan, step=move.step, parts=told)
     if isinstance(found, Certified):
@@ -60,14 +63,15 @@ def worker_failed(brain: Brain, state: Moving, event: WorkerFailed, now: float) 
     return break_generation(brain, state, sign, now)
 
 
-def _with_part(move: MoveUnderway, event: StateMoved) -> MoveUnderway:
-    others = tuple(part for part in move.parts if part.worker != event.worker)
+def _with_parts(move: MoveUnderway, events: Sequence[StateMoved]) -> MoveUnderway:
+    fresh = {event.worker: event.part for event in events}
+    received = [event.bytes_received for event in events]
     return replace(
         move,
-        parts=(*others, event.part),
-        bytes_received=move.bytes_received + event.bytes_received,
-        busiest_bytes=max(move.busiest_bytes, event.bytes_received),
-        move_s=max(move.move_s, event.seconds.get("move", 0.0)),
+        parts=(*(part for part in move.parts if part.worker not in fresh), *fresh.values()),
+        bytes_received=move.bytes_received + sum(received),
+        busiest_bytes=max(move.busiest_bytes, *received),
+        move_s=max(move.move_s, *(event.seconds.get("move", 0.0) for event in events)),
     )
 
 

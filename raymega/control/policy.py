@@ -26,7 +26,8 @@ RESUMABLE = 75
 class Rules:
     """What a config says about the course of a run. Times in seconds; a cadence of 0 is never.
 
-    What is evaluated and saved is what workers evaluate and save: both follow the same config.
+    What is evaluated and saved is what workers evaluate and save: both follow the same config. `counts_steps`: hands
+    may tell of many like steps at once; those of a run tell of each, which has its own loss.
     """
 
     steps: int
@@ -42,6 +43,7 @@ class Rules:
     repairs: bool = True
     standbys: int = 0
     steady_s: float = 0.0
+    counts_steps: bool = False
 
     @classmethod
     def of(cls, config: Config, *, validates: bool) -> "Rules":
@@ -66,19 +68,33 @@ class Rules:
         """Is a snapshot taken after `step` steps as a matter of course? The last step always is."""
         return step == self.steps or (self.save_every > 0 and step % self.save_every == 0)
 
+    def next_kept(self, step: int) -> int:
+        """The first step after `step` that is saved or evaluated, or the last one."""
+        cadences = (every for every in (self.save_every, self.eval_every) if every > 0)
+        return min(self.steps, *((step // every + 1) * every for every in cadences), self.steps)
+
     def is_evaluated(self, step: int) -> bool:
         """Is the validation loss taken after `step` steps? Where any is, the last step's is."""
         return self.eval_every > 0 and (step % self.eval_every == 0 or step == self.steps)
 
 
+def steps_ahead(recent_step_s: tuple[float, ...]) -> int:
+    """Steps that make up about `AHEAD_S` of work, at least two."""
+    if not recent_step_s:
+        return LEAST_AHEAD
+    return max(LEAST_AHEAD, min(MOST_AHEAD, math.ceil(AHEAD_S / max(median(recent_step_s), 1e-6))))
+
+
 def granted_until(*, committed: int, granted: int, recent_step_s: tuple[float, ...], steps: int) -> int:
-    """The step that workers may run to: about `AHEAD_S` of work, at least two steps, never beyond the last.
+    """The step that workers may run to: `steps_ahead`, never beyond the last.
 
     The leave is extended only once half of it is used, so that short steps cost no control message each.
     """
-    ahead = LEAST_AHEAD
-    if recent_step_s:
-        ahead = max(LEAST_AHEAD, min(MOST_AHEAD, math.ceil(AHEAD_S / max(median(recent_step_s), 1e-6))))
+    return extended(committed=committed, granted=granted, ahead=steps_ahead(recent_step_s), steps=steps)
+
+
+def extended(*, committed: int, granted: int, ahead: int, steps: int) -> int:
+    """The leave, `ahead` steps beyond those that are committed once half of that is used."""
     if granted - committed > ahead // 2:
         return granted
     return max(granted, min(steps, committed + ahead))

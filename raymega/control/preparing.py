@@ -16,13 +16,17 @@ from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
 from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.granting import grant_on
 from raymega.control.proposing import around, propose, transition_of
+from raymega.control.quiet import facts_of
 from raymega.control.seating import number_of
 from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
 
-AGAIN_S = 30.0  # a guess: how long an answer of the ladder holds while nothing has changed; then twice as long, and so on
+AGAIN_S = (
+    30.0  # a guess: how long an answer of the ladder holds while nothing has changed; then twice as long, and so on
+)
 PATIENCE_S = 10.0  # a guess: how long a boundary may be put off so that no checkpoint is underway at it
 MOST_ROLLBACKS = 3
+ROUNDING_S = 1e-6  # so that it is asked at that beat, however its time is rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ def look(brain: Brain, training: Training, now: float) -> Looked:
     if brain.moves is None:
         return Looked(training=training)
     looked = Looked(training=training)
-    facts = _facts(training)
+    facts = facts_of(training)
     if training.weighed is None or not training.weighed.holds(facts, now):
         found = _weighed(brain, training, brain.moves, facts, now)
         looked = replace(_staffed(brain, found.training, now), reason=found.reason)
@@ -89,15 +93,6 @@ def with_step_price(training: Training) -> Training:
     return replace(training, story=replace(training.story, outlook=replace(outlook, prices=prices)))
 
 
-def _facts(training: Training) -> tuple[object, ...]:
-    """All that the answer hangs on, but for the time; mostly the same objects as before, which compare at once."""
-    story, outlook = training.story, training.story.outlook
-    held = outlook.hold_until, outlook.rollbacks
-    return (
-        training.plan, training.seats, story.nodes, outlook.draining, outlook.unborn, story.avoided, outlook.wish, held,
-    )  # fmt: skip
-
-
 def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object, ...], now: float) -> Looked:
     """Ask the ladder, unless transitions have broken lately."""
     outlook, last = training.story.outlook, training.weighed
@@ -107,7 +102,7 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
         return Looked(training=replace(training, change=None, weighed=held))
     found = propose(brain, with_step_price(training), moves, now)
     pause_s = 2 * last.pause_s if last is not None and last.facts == facts else AGAIN_S
-    training = replace(training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s))
+    training = replace(training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s - ROUNDING_S))
     before, change = training.change, found.change
     if change is not None and before is not None and change.plan == before.plan:
         return Looked(training=replace(training, change=replace(before, by_t=change.by_t)))

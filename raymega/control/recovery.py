@@ -132,6 +132,8 @@ def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
 
 def settle(brain: Brain, state: Settling, now: float) -> Decision:
     """Recover once every worker of the plan is known to be lost or to have left; wait otherwise."""
+    if len(state.lost) + len(state.left) < len(members_of(state)) and now < state.until:
+        return Decision(state=state)
     known = {worker for worker, _ in state.lost} | {said.worker for said in state.left}
     silent = [worker for worker in members_of(state) if worker not in known]
     if silent and now >= state.until:

@@ -25,6 +25,7 @@ from raymega.control.events import (
 )
 from raymega.control.policy import RECENT_STEPS, Rules
 from raymega.control.preparing import proceed
+from raymega.control.quiet import leave_in_between
 from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
 from raymega.control.story import RECENT_TOKENS
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
@@ -35,6 +36,7 @@ from raymega.plan.plan import Plan
 def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitted, now: float) -> Decision:
     """Record the step; then go on, stop because too many steps were skipped, or save because none is left."""
     training = state if isinstance(state, Training) else state.training
+    training, leave = leave_in_between(brain.rules, training, event)
     training, written = commit(brain.rules, training, event, now)
     after: State = training if isinstance(state, Training) else replace(state, training=training)
     if event.overflow == "final":
@@ -45,7 +47,7 @@ def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitte
         reason = f"{training.story.skipped_in_row} steps in a row were not finite, up to step {event.step}"
         return _then(written, give_up(after, exit_code=NonFiniteError.exit_code, reason=reason))
     training, publish = _published(training)
-    commands = (*written, *publish)
+    commands = (*leave, *written, *publish)
     stop = state.stop if isinstance(state, Stopping) else None
     if event.step == brain.rules.steps or (stop is not None and event.step == training.granted):
         saving = Saving(training=training, stop=stop, since=now)
@@ -72,7 +74,7 @@ def commit(rules: Rules, training: Training, event: StepCommitted, now: float) -
         training,
         story=story,
         repair=None,
-        recent_step_s=(*training.recent_step_s, event.step_s)[-RECENT_STEPS:],
+        recent_step_s=(*training.recent_step_s, *(event.step_s,) * min(event.count, RECENT_STEPS))[-RECENT_STEPS:],
         unwritten=record if waits else None,
         validated=None if early is not None else training.validated,
         saves=note_taken(training.saves, step=event.step, tokens_total=story.tokens_total, now=now),
@@ -93,19 +95,19 @@ def _repaired(repair: RepairUnderway, now: float) -> WriteRepair:
 
 
 def advance(story: Story, event: StepCommitted) -> Story:
-    """The story with one more committed step. Steps come one by one, whatever else goes wrong."""
-    if event.step != story.committed + 1:
+    """The story with the committed steps of `event`. Steps come one by one, whatever else goes wrong."""
+    if event.step != story.committed + event.count:
         raise RaymegaBug(f"step {event.step} was reported as committed after step {story.committed}")
     progress = event.step > story.furthest
     return replace(
         story,
         committed=event.step,
         furthest=max(story.furthest, event.step),
-        tokens_total=story.tokens_total + event.tokens,
-        recent_tokens=(*story.recent_tokens, event.tokens)[-RECENT_TOKENS:],
+        tokens_total=story.tokens_total + event.tokens * event.count,
+        recent_tokens=(*story.recent_tokens, *(event.tokens,) * min(event.count, RECENT_TOKENS))[-RECENT_TOKENS:],
         recoveries=0 if progress else story.recoveries,
         # a loss scale that looks for its place skips steps, and that is no fault of theirs
-        skipped_in_row=story.skipped_in_row + (event.overflow is None) if event.skipped else 0,
+        skipped_in_row=story.skipped_in_row + event.count * (event.overflow is None) if event.skipped else 0,
     )
 
 
@@ -132,9 +134,10 @@ def shards_saved(brain: Brain, state: Training | Stopping | Saving, event: Shard
 
 
 def note_saved(saves: tuple[SavesUnderway, ...], event: ShardsSaved) -> tuple[SavesUnderway, ...]:
-    """Add a worker to those that saved; a save that was given up is not taken up again."""
+    """Add to those that saved; a save that was given up is not taken up again."""
     return tuple(
-        replace(save, saved=save.saved | {event.worker}) if save.step == event.step else save for save in saves
+        replace(save, saved=save.saved | {event.worker, *event.also}) if save.step == event.step else save
+        for save in saves
     )
 
 
@@ -152,7 +155,8 @@ def publish_complete(
     commands: list[Command] = []
     noted: list[SavesUnderway] = []
     for save in saves:
-        ask = save.saved >= set(plan.living) and save.tokens_total is not None and not save.publishing
+        complete = len(save.saved) >= len(plan.living) and save.saved >= set(plan.living)
+        ask = complete and save.tokens_total is not None and not save.publishing
         if ask and save.tokens_total is not None:
             commands.append(
                 PublishCheckpoint(

@@ -89,7 +89,7 @@ class _Seen:
     def _step(self, t: float, step: StepCommitted, before: Training) -> None:
         if before.repair is None and self.committed_t is not None:
             self.steps.setdefault(len(before.plan.living), []).append(step.step_s)
-            self._note("gap_s", max(0.0, t - self.committed_t - step.step_s))
+            self._note("gap_s", max(0.0, (t - self.committed_t) / step.count - step.step_s))
         self.committed_t = t
 
     def _note(self, name: str, seconds: float) -> None:

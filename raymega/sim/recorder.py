@@ -53,7 +53,7 @@ class Recorder:
         story = turn.decision.state.story
         self.steps, self.tokens = story.committed, story.tokens_total
         if isinstance(turn.event, StepCommitted) and isinstance(turn.before, Training):
-            self._committed(turn, turn.before.plan, turn.event.step_s)
+            self._committed(turn, turn.before.plan, turn.event)
         if isinstance(turn.before, Settling | Restoring):
             self._add(self.regroup_s, self._last_t, turn.t, turn.t - self._last_t)
         if isinstance(turn.before, MovingState):
@@ -68,10 +68,11 @@ class Recorder:
                 case Rewind():
                     self.rewinds += 1
 
-    def _committed(self, turn: Turn, plan: Plan, step_s: float) -> None:
-        begun_t = max(0.0, turn.t - step_s)
+    def _committed(self, turn: Turn, plan: Plan, event: StepCommitted) -> None:
+        step_s = event.step_s
+        begun_t = max(0.0, turn.t - event.count * step_s)
         self.started_s = begun_t if self.started_s is None else self.started_s
-        self._add(self.work, begun_t, turn.t, 1.0)
+        self._add(self.work, begun_t, turn.t, event.count)
         if not self.stretches or self.stretches[-1].plan is not plan:
             self.stretches.append(Stretch(t_s=begun_t, workers=len(plan.living), plan=plan, step_s=step_s))
 

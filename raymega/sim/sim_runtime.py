@@ -9,8 +9,8 @@
 What belonged to a generation or a step that broke never happens. Nothing fails that the trace does not fail.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from raymega.control.commands import (
@@ -20,6 +20,7 @@ from raymega.control.commands import (
     Finish,
     Grant,
     PublishCheckpoint,
+    Quiet,
     StartWorkers,
     StopWorkers,
 )
@@ -58,6 +59,8 @@ class SimHands:
         underway: the step that runs.
         broken: the ledgers when the newest generation broke; None: it is whole.
         breaks: grows with each break, so that what was begun before is known.
+        quiet: as the newest leave had it, until anything else is told of.
+        most_at_once: steps that are told of in one event; None: as many as the brain allows.
     """
 
     agenda: Agenda[Event]
@@ -76,12 +79,16 @@ class SimHands:
     broken: Mapping[Place, frozenset[Action]] | None = None
     left: set[WorkerId] = field(default_factory=set)
     breaks: int = 0
+    quiet: Quiet | None = None
+    most_at_once: int | None = None
 
     def now(self) -> float:
         return self.agenda.now
 
     def next_event(self, timeout_s: float) -> Event | None:
-        return self.agenda.next(self.agenda.now + timeout_s)
+        told = self.agenda.next(self.agenda.now + timeout_s)
+        self.quiet = None
+        return told
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -97,6 +104,7 @@ class SimHands:
             case Grant(generation=generation) if generation == self.generation:
                 self.until = max(self.until, command.until)
                 self.save_at |= set(command.save_at)
+                self.quiet = command.quiet
                 self._run()
             case PublishCheckpoint():
                 self._after(self.times.publish_s, partial(self._published, command))
@@ -160,9 +168,9 @@ class SimHands:
         assert command.move is not None, "it is a transition"
         num_bytes = self.moves.busiest_bytes(command.move, command.plan)
         move_s = num_bytes / self.times.move_bytes_per_s
-        for worker in command.move.members(command.plan):
-            moved = _moved(worker, command, num_bytes=num_bytes, move_s=move_s)
-            self._in_generation(self.times.regroup_s + move_s, _saying(moved))
+        members = command.move.members(command.plan)
+        first, *others = (_moved(worker, command, num_bytes=num_bytes, move_s=move_s) for worker in members)
+        self._in_generation(self.times.regroup_s + move_s, _saying(replace(first, also=tuple(others))))
 
     def _run(self) -> None:
         """Begin a step, if there is leave and none runs."""
@@ -190,7 +198,9 @@ class SimHands:
     def _commit(self, step: int) -> Event:
         assert self.underway is not None, "it ran"
         assert self.plan is not None, "by a plan"
-        ran, snapshot_s = self.underway, self._snapshot_s(step)
+        ran, snapshot_s, count = self.underway, self._snapshot_s(step), 1
+        while self._goes_on(step, ran, count):
+            step, count, self.agenda.now = step + 1, count + 1, self.agenda.now + ran.total_s + self.times.gap_s
         phases = {name: seconds * ran.total_s / ran.cost.step_s for name, seconds in ran.cost.phases.items()}
         self.version, self.underway = (step, self.generation), None
         if step in self.save_at:
@@ -199,16 +209,23 @@ class SimHands:
         return StepCommitted(
             generation=self.generation, step=step, loss=0.0, grad_norm=0.0, lr=0.0, tokens=self.tokens_per_step,
             skipped=False, step_s=ran.total_s + snapshot_s, t=self.agenda.now,
-            seconds={**phases, "snapshot": snapshot_s},
+            seconds={**phases, "snapshot": snapshot_s}, count=count,
         )  # fmt: skip
+
+    def _goes_on(self, step: int, ran: Underway, count: int) -> bool:
+        """Whether the next step is like the one that is done, ends before anything else happens, and need not wait."""
+        quiet, most = self.quiet, self.most_at_once
+        if quiet is None or step >= quiet.step or self.agenda.now >= quiet.t or (most is not None and count >= most):
+            return False
+        return self.agenda.now + ran.total_s + self.times.gap_s < self.agenda.free_until_s
 
     def _save(self, step: int, plan: Plan) -> None:
         save_s = self.moves.state_bytes(plan) / self.times.save_bytes_per_s
-        for worker in plan.living:
-            self._after(save_s, partial(self._saved, ShardsSaved(worker=worker, generation=self.generation, step=step)))
+        self._after(save_s, partial(self._saved, plan.living, self.generation, step))
 
-    def _saved(self, saved: ShardsSaved) -> Event | None:
-        return saved if saved.worker in self.nodes.seats else None
+    def _saved(self, workers: tuple[WorkerId, ...], generation: int, step: int) -> Event | None:
+        there = [worker for worker in workers if worker in self.nodes.seats]
+        return ShardsSaved(worker=there[0], generation=generation, step=step, also=tuple(there[1:])) if there else None
 
     def _published(self, command: PublishCheckpoint) -> Event:
         if command.generation != self.generation:
@@ -228,17 +245,21 @@ class SimHands:
         """Everyone who lives says what it has."""
         self._break()
         assert self.assigned is not None, "only what was assigned is aborted"
-        for worker in sorted(self._members() & set(self.nodes.seats) - self.left):
-            self.left.add(worker)
-            self._after(self.times.answer_s, partial(self._answer, worker, self.generation))
+        fresh = sorted(self._members() & set(self.nodes.seats) - self.left)
+        self.left |= set(fresh)
+        self._after(self.times.answer_s, partial(self._answer, fresh, self.generation))
 
-    def _answer(self, worker: WorkerId, generation: int) -> Event | None:
-        if worker not in self.nodes.seats:
-            return None
-        assert self.assigned is not None, "it has left what was assigned"
-        holds = worker in self.nodes.born
-        version = self.version if holds else (-1, 0)
-        return _left(worker, generation, left=self.assigned, version=version, ledgers=self.broken or {})
+    def _answer(self, workers: Sequence[WorkerId], generation: int) -> Event | None:
+        assert self.assigned is not None, "they have left what was assigned"
+        answers = [
+            _left(
+                worker, generation, left=self.assigned, version=self.version if worker in self.nodes.born else (-1, 0),
+                ledgers=self.broken or {},
+            )
+            for worker in workers
+            if worker in self.nodes.seats
+        ]  # fmt: skip
+        return replace(answers[0], also=tuple(answers[1:])) if answers else None
 
     def _after(self, seconds: float, happen: Happen) -> None:
         self.agenda.put(self.agenda.now + seconds, happen)

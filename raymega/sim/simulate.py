@@ -18,6 +18,7 @@ from raymega.control.events import Event, StopAsked
 from raymega.control.loop import run
 from raymega.control.outlook import Wish
 from raymega.control.policy import Rules
+from raymega.control.quiet import tick_due_t
 from raymega.control.states import Seat, first_state
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
@@ -47,6 +48,8 @@ class Scenario:
         cluster: its first node is what every node is like.
         full_step_s: measured seconds of a step on the most nodes of the trace; None: as predicted.
         seed: chooses which nodes go.
+        most_at_once: steps that hands tell of in one event, at most; None: as many as the brain allows. It makes no
+            difference but in time.
     """
 
     config: Config
@@ -56,6 +59,7 @@ class Scenario:
     constants: Constants = PUBLISHED
     full_step_s: float | None = None
     seed: int = 0
+    most_at_once: int | None = None
 
     @property
     def job(self) -> Job:
@@ -140,12 +144,13 @@ def simulate(scenario: Scenario) -> Simulation:
         moves=moves,
         times=scenario.times,
         tokens_per_step=scenario.job.tokens_per_step,
+        most_at_once=scenario.most_at_once,
     )
     _put_down(hands, scenario)
-    rules = replace(Rules.of(config, validates=False), steps=ENDLESS)
+    rules = replace(Rules.of(config, validates=False), steps=ENDLESS, counts_steps=True)
     brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves)
     seen = Recorder(end_s=scenario.trace.end_s)
-    over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S)
+    over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S, due_t=tick_due_t)
     return Simulation(
         scenario=scenario,
         seen=seen,
