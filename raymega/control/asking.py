@@ -14,7 +14,7 @@ from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
 from raymega.control.outlook import Drain, Wish
 from raymega.control.preparing import proceed, with_step_price
-from raymega.control.proposing import IN_TIME_S, Proposal, around, propose
+from raymega.control.proposing import IN_TIME_S, Proposal, propose
 from raymega.control.seating import free_seats
 from raymega.control.states import (
     Moving,
@@ -29,6 +29,7 @@ from raymega.control.states import (
     seats_of,
     with_story,
 )
+from raymega.control.ways import around, ways_of
 from raymega.errors import PlanError
 from raymega.plan.plan import Plan
 
@@ -73,11 +74,11 @@ def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Dec
         return accepted(
             Decision(state=after), event, f"{event.node} is not used any more; changed as soon as the run trains"
         )
-    seen = around(after)
-    if not seen.leaving:
+    ways = ways_of(brain, after, brain.moves)
+    if not ways.seen.leaving:
         decision = proceed(brain, after, now)
         return accepted(decision, event, f"no worker of the plan is on {event.node}; it is not used any more")
-    found = propose(brain, with_step_price(after), brain.moves, now)
+    found = propose(brain, with_step_price(after), ways, now)
     if found.change is None and event.request is not None:
         return refused(state, event, f"nothing can take over from {event.node}: {found.reason}")
     decision = proceed(brain, after, now)

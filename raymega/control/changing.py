@@ -1,5 +1,6 @@
 """A plan that is to follow the one in force: prepared beside the run, then moved to at a boundary.
 
+Ways           what could follow, whatever the time: every rung of the ladder as a plan
 Weighed        whether another plan is due: what was asked for, how long the answer holds
 Change         which plan, why, what it is predicted to cost; workers warm up, a boundary is chosen
 MoveUnderway   everyone stands at the boundary; who has said what it holds now
@@ -8,9 +9,53 @@ MoveUnderway   everyone stands at the boundary; who has said what it holds now
 from dataclasses import dataclass
 
 from raymega.control.ladder import Rung
+from raymega.control.story import Seat
 from raymega.layout.certificate import StatePart
-from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.transition import Transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What there is to plan with.
+
+    Args:
+        own: seats on nodes that stay: of the plan's workers, then of warm ones, then of those that are starting.
+        free: what could be started.
+        leaving: living teams that have a worker on a node that is to go.
+        by_t: when the first of these nodes is gone.
+    """
+
+    own: tuple[Seat, ...]
+    free: tuple[Seat, ...]
+    leaving: tuple[Place, ...]
+    by_t: float | None
+
+    @property
+    def nodes(self) -> dict[WorkerId, str]:
+        return {seat.worker: seat.node for seat in (*self.own, *self.free)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A rung as a plan: what the busiest worker has to receive or send for it; without a plan, what bars it."""
+
+    rung: Rung
+    plan: Plan | None = None
+    num_bytes: int = 0
+    barred: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Every rung, for what there is to plan with."""
+
+    seen: Around
+    rows: tuple[Way, ...]
+
+    def plan(self, rung: Rung) -> Plan:
+        """Of a rung that is open."""
+        return next(way.plan for way in self.rows if way.rung is rung and way.plan is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +65,13 @@ class Weighed:
     Args:
         pause_s: how long the answer holds while they are the same.
         again_t: when it is asked again all the same.
+        ways: that were weighed; None: none were.
     """
 
     facts: tuple[object, ...]
     pause_s: float
     again_t: float
+    ways: Ways | None = None
 
     def holds(self, facts: tuple[object, ...], now: float) -> bool:
         return now < self.again_t and facts == self.facts

@@ -10,7 +10,10 @@ from raymega.control.policy import Rules
 from raymega.control.states import Seat, State
 from raymega.layout.certificate import Certified, Refused, StatePart
 from raymega.layout.copies import Home, Keeping
+from raymega.pipeline.missing import TeamReport
+from raymega.pipeline.repair import StagesLost
 from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.repairs import PlanRepair, repair_plan
 from raymega.plan.transition import Transition
 
 
@@ -38,6 +41,13 @@ class Planned(Protocol):
 CopiesFor = Callable[[Plan, Mapping[WorkerId, Home]], Keeping]
 """Who keeps a copy of whose state by this plan. Pure."""
 
+
+class RepairFor(Protocol):
+    """As `plan.repairs.repair_plan`. Pure."""
+
+    def __call__(self, plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRepair | StagesLost: ...
+
+
 PlanFor = Callable[[tuple[Seat, ...]], Planned]
 """Lay the run over some or all of these seats; prefers earlier ones. Pure. Raises PlanError where none will do."""
 
@@ -61,10 +71,12 @@ class Moves(Protocol):
 class Brain:
     """What decisions are made with, the same for the whole run.
 
-    Without `moves` a live run keeps its plan; without `copies_for` nobody keeps another's state.
+    Without `moves` a live run keeps its plan; without `copies_for` nobody keeps another's state. `repair` says how a
+    step is finished that broke.
     """
 
     rules: Rules
     plan_for: PlanFor
     moves: Moves | None = None
     copies_for: CopiesFor | None = None
+    repair: RepairFor = repair_plan

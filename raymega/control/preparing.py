@@ -10,16 +10,18 @@ happened: so a change that was disturbed is simply found again, or another one i
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from raymega.control.changing import Change, MoveUnderway, Weighed
 from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
 from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.granting import grant_on
-from raymega.control.proposing import around, propose, transition_of
+from raymega.control.proposing import propose
 from raymega.control.quiet import facts_of
 from raymega.control.seating import number_of
 from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
+from raymega.control.ways import around, transition_of, ways_of
 
 AGAIN_S = (
     30.0  # a guess: how long an answer of the ladder holds while nothing has changed; then twice as long, and so on
@@ -97,12 +99,18 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
     """Ask the ladder, unless transitions have broken lately."""
     outlook, last = training.story.outlook, training.weighed
     if outlook.rollbacks > MOST_ROLLBACKS or now < outlook.hold_until:
-        again_t = outlook.hold_until if outlook.rollbacks <= MOST_ROLLBACKS else float("inf")
+        again_t = outlook.hold_until if outlook.rollbacks <= MOST_ROLLBACKS else inf
         held = Weighed(facts=facts, pause_s=AGAIN_S, again_t=again_t)
         return Looked(training=replace(training, change=None, weighed=held))
-    found = propose(brain, with_step_price(training), moves, now)
-    pause_s = 2 * last.pause_s if last is not None and last.facts == facts else AGAIN_S
-    training = replace(training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s - ROUNDING_S))
+    same = last is not None and last.facts == facts
+    ways = last.ways if last is not None and same else None
+    ways = ways_of(brain, training, moves) if ways is None else ways
+    found = propose(brain, with_step_price(training), ways, now)
+    pause_s = 2 * last.pause_s if last is not None and same else AGAIN_S
+    pause_s = pause_s if found.is_open else inf
+    training = replace(
+        training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s - ROUNDING_S, ways=ways)
+    )
     before, change = training.change, found.change
     if change is not None and before is not None and change.plan == before.plan:
         return Looked(training=replace(training, change=replace(before, by_t=change.by_t)))

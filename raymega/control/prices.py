@@ -26,7 +26,7 @@ class Prices:
     """
 
     regroup_s: float = 0.5  # a guess: a bare regroup of four takes 0.1 s
-    bytes_per_s: float = 2e8  # a guess: half of what gloo does over loopback
+    bytes_per_s: float = 1e9  # a guess: a network of 10 Gbit/s; one that is too low would never be measured
     start_s: float = 8.0  # a guess: a process that loads torch
     work_s: float = 0.0
 

@@ -20,6 +20,7 @@ def facts_of(training: Training) -> tuple[object, ...]:
     held = outlook.hold_until, outlook.rollbacks
     return (
         training.plan, training.seats, story.nodes, outlook.draining, outlook.unborn, story.avoided, outlook.wish, held,
+        outlook.most_samples,
     )  # fmt: skip
 
 

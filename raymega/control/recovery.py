@@ -1,21 +1,19 @@
 """What happens when a worker dies.
 
-    1. The first sign - a loss, or a worker that left its generation - breaks the generation for everyone: all who
-       are blocked are woken (AbortGeneration), and nothing more is granted. A transition breaks in the same way.
-    2. Settling: every worker of the plan is lost, or has left and said how many steps its state has seen. Who says
-       nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
-    3. The ladder, from the rung that loses least; where memory ran out, the step begins anew in smaller micro-batches:
-         every stage has a living team         the step is finished from what is left of it (`control.repairing`);
-                                               after a broken transition, all of it is done by the plan before
-         nobody is lost and all states agree   the same workers begin the step anew from their own state
-         peers keep copies of what is lost     all go on from the newest step of which all is kept (`control.restoring`)
-         else                                  the newest checkpoint, on the devices that remain
-       A stop that was asked for follows the first two, and ends the run at the third.
-    4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
-       not come to life is a last resort.
-    5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends.
-
-A rung is a function from what is known to a `Resume`; better rungs stand before worse ones in `ladder`.
+1. The first sign - a loss, or a worker that left its generation - breaks the generation for everyone: all who
+   are blocked are woken (AbortGeneration), and nothing more is granted. A transition breaks in the same way.
+2. Settling: every worker of the plan is lost, or has left and said how many steps its state has seen. Who says
+   nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
+3. The ladder, from the rung that loses least; where memory ran out, the step begins anew in smaller micro-batches:
+     every stage has a living team         the step is finished from what is left of it (`control.repairing`);
+                                           after a broken transition, all of it is done by the plan before
+     nobody is lost and all states agree   the same workers begin the step anew from their own state
+     peers keep copies of what is lost     all go on from the newest step of which all is kept (`control.restoring`)
+     else                                  the newest checkpoint, on the devices that remain
+   A stop that was asked for follows the first two, and ends the run at the third.
+4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
+   not come to life is a last resort.
+5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends.
 """
 
 from dataclasses import dataclass, replace
@@ -153,7 +151,7 @@ def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
 
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
-    eased = ease(state, mend(brain.rules, state))
+    eased = ease(state, mend(brain, state))
     if isinstance(eased, TooLarge):
         return give_up(state, exit_code=PlanError.exit_code, reason=eased.reason)
     state, mended = eased.state, eased.mended

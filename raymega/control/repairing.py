@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.commands import AssignPlan
-from raymega.control.policy import Rules
+from raymega.control.decision import Brain
 from raymega.control.restoring import is_restoring
 from raymega.control.states import Restoring, Seat, Settling, Story
 from raymega.errors import RaymegaBug
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
 from raymega.plan.plan import Plan, WorkerId
-from raymega.plan.repairs import PlanRepair, orders_of, repair_plan, stages_of
+from raymega.plan.repairs import PlanRepair, orders_of, stages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,10 @@ class CannotMend:
     reason: str
 
 
-def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
+def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
     """Find out how to finish the step; everyone of the plan is lost or has left."""
-    story, left, anew = state.story, {said.worker: said for said in state.left}, why_anew(state)
+    rules, story, anew = brain.rules, state.story, why_anew(state)
+    left = {said.worker: said for said in state.left}
     if not rules.repairs and not anew:
         return CannotMend(reason="elastic.boundary_log is off")
     if not state.held:
@@ -87,7 +88,7 @@ def mend(rules: Rules, state: Settling) -> Mend | CannotMend:
     if ruling.version.step != story.committed:
         return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
     reports = _nobodys_work(state.plan, left, ruling) if anew else _reports(left, ruling)
-    found = repair_plan(state.plan, reports=reports)
+    found = brain.repair(state.plan, reports=reports)
     if isinstance(found, StagesLost):
         return CannotMend(reason=found.reason)
     if len(found.plan.living) < rules.min_devices:

@@ -8,6 +8,8 @@
 The plan does not occur in the result (law 1): it says where a micro-batch is computed, never what it weighs.
 """
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -36,6 +38,7 @@ class Plan:
         lost: teams without a part: their workers stand in `workers`, and do nothing.
         teams: the living ones, by replica, then stage; follows from the others.
         living: the workers of these, in rank order; likewise.
+        busiest: the most micro-batches that a team of each stage has; likewise.
     """
 
     mesh: Mesh
@@ -49,6 +52,7 @@ class Plan:
     table: tuple[str, ...] = ()
     teams: tuple[Place, ...] = field(init=False, repr=False, compare=False)
     living: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)
+    busiest: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         assert len(self.workers) == self.mesh.size, f"{self.mesh} has {self.mesh.size} ranks"
@@ -58,19 +62,21 @@ class Plan:
         assert self.layers[0][0] == 0, "layers start at 0"
         assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
         assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
-        self._know_the_living()
-        by_stage = enumerate(zip(*self.routes, strict=True))
-        used = {(replica, stage) for stage, replicas in by_stage for replica in set(replicas)}
+        loads = [Counter(replicas) for replicas in zip(*self.routes, strict=True)]
+        self._know_the_living(loads)
+        used = {(replica, stage) for stage, load in enumerate(loads) for replica in load}
         assert used <= set(self.teams), "routes lead through living teams"
         assert len({stage for _, stage in self.teams}) == self.mesh.pp, "every stage has a living team"
 
-    def _know_the_living(self) -> None:
-        """Both are asked for at every turn of the loop, over thousands of workers."""
+    def _know_the_living(self, loads: Sequence[Mapping[int, int]]) -> None:
+        """They are asked for at every turn of the loop, over thousands of workers."""
         places = ((replica, stage) for replica in range(self.mesh.dp) for stage in range(self.mesh.pp))
         teams = tuple(place for place in places if place not in self.lost)
-        living = tuple(self.workers[rank] for place in teams for rank in self.team(*place))
+        pp, tp, workers = self.mesh.pp, self.mesh.tp, self.workers
+        living = tuple(workers[(r * pp + s) * tp + shard] for r, s in teams for shard in range(tp))
         object.__setattr__(self, "teams", teams)
         object.__setattr__(self, "living", living)
+        object.__setattr__(self, "busiest", tuple(max(load.values()) for load in loads))
 
     @property
     def num_chunks(self) -> int:

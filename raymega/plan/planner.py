@@ -129,8 +129,10 @@ def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId
         for count in range(mesh.size, len(names) + 1)
     )
     cluster = next(some for some in clusters if suffices(some))
-    waiting = {node.id: iter([name for name in names if workers[name] == node.id]) for node in cluster.nodes}
-    return tuple(next(waiting[node]) for node in place(mesh, cluster=cluster))
+    waiting: dict[NodeId, list[WorkerId]] = {}
+    for name in reversed(names):
+        waiting.setdefault(workers[name], []).append(name)
+    return tuple(waiting[node].pop() for node in place(mesh, cluster=cluster))
 
 
 def _num_microbatches(config: Config) -> int:

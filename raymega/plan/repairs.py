@@ -35,7 +35,8 @@ class PlanRepair:
     def links(self) -> frozenset[tuple[Place, Place]]:
         """The pairs of teams that the routes or the resends connect, each (lower, higher)."""
         by_name = {team_name(*place): place for place in self.alive}
-        ends = [((route[a], a), (route[b], b)) for route in self.plan.routes for a, b in self.plan.hops]
+        hops, routes = self.plan.hops, set(self.plan.routes)
+        ends = [((route[a], a), (route[b], b)) for route in routes for a, b in hops]
         ends += [(by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends]
         return frozenset((min(pair), max(pair)) for pair in ends if pair[0] != pair[1])
 

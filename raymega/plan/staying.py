@@ -7,7 +7,9 @@ Workers change ranks only within their node: which nodes hold which ranks was de
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
 from raymega.plan.plan import Plan, WorkerId
 
@@ -15,19 +17,21 @@ from raymega.plan.plan import Plan, WorkerId
 def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan:
     """The plan `new` with its workers in the ranks of which they hold most by `old`; ties go to lower ranks."""
     seated = set(new.workers)
-    holders = {worker: old.coord_of(worker) for worker in old.living if worker in seated}
+    holders = {old.workers[rank]: rank for place in old.teams for rank in old.team(*place)}
+    common = _Common.of(new, old)
     ranks = [rank for place in new.teams for rank in new.team(*place)]
     ranks_on: dict[NodeId, list[int]] = {}
     for rank in ranks:
         ranks_on.setdefault(node_of[new.workers[rank]], []).append(rank)
     pairs = sorted(
-        (-_common(new, rank, old, old.mesh.rank(coord)), rank, worker)
-        for worker, coord in holders.items()
+        (-common.of_ranks(rank, was), rank, worker)
+        for worker, was in holders.items()
+        if worker in seated
         for rank in ranks_on.get(node_of[worker], ())
     )
     taken, placed = dict[int, WorkerId](), set[WorkerId]()
-    for common, rank, worker in pairs:
-        if common < 0 and rank not in taken and worker not in placed:
+    for less, rank, worker in pairs:
+        if less < 0 and rank not in taken and worker not in placed:
             taken[rank] = worker
             placed.add(worker)
     waiting: dict[NodeId, list[WorkerId]] = {}
@@ -40,13 +44,26 @@ def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan
     return new.with_workers(tuple(taken.get(rank, worker) for rank, worker in enumerate(new.workers)))
 
 
-def _common(new: Plan, rank: int, old: Plan, old_rank: int) -> float:
-    """Blocks that both ranks hold, by the share of each that both hold."""
-    at, was = new.mesh.coord(rank), old.mesh.coord(old_rank)
-    blocks = len(_blocks(new, at.stage) & _blocks(old, was.stage))
-    first = max(at.shard / new.mesh.tp, was.shard / old.mesh.tp)
-    end = min((at.shard + 1) / new.mesh.tp, (was.shard + 1) / old.mesh.tp)
-    return blocks * max(0.0, end - first)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """What two ranks, of either plan, both hold: (stage, stage before) -> blocks, and the share of each of them."""
+
+    new: Mesh
+    old: Mesh
+    blocks: Mapping[tuple[int, int], int]
+
+    @classmethod
+    def of(cls, new: Plan, old: Plan) -> "_Common":
+        held, had = ([_blocks(plan, stage) for stage in range(plan.mesh.pp)] for plan in (new, old))
+        blocks = {(s, was): len(held[s] & had[was]) for s in range(new.mesh.pp) for was in range(old.mesh.pp)}
+        return cls(new=new.mesh, old=old.mesh, blocks=blocks)
+
+    def of_ranks(self, rank: int, was: int) -> float:
+        """Blocks that `rank` of the new plan and `was` of the old one hold, by the share of each."""
+        (team, shard), (old_team, old_shard) = divmod(rank, self.new.tp), divmod(was, self.old.tp)
+        first = max(shard / self.new.tp, old_shard / self.old.tp)
+        end = min((shard + 1) / self.new.tp, (old_shard + 1) / self.old.tp)
+        return self.blocks[team % self.new.pp, old_team % self.old.pp] * max(0.0, end - first)
 
 
 def _blocks(plan: Plan, stage: int) -> set[int]:

@@ -8,9 +8,9 @@
 Every function gives a new plan; who holds what of it, and what has to travel, follows from the layout.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 
 from raymega.mesh import Coord, Mesh
 from raymega.plan.plan import Place, Plan, WorkerId
@@ -26,8 +26,7 @@ def work_of(plan: Plan) -> float:
     dear as any other, and shards divide the work (a guess: embedding, head and exchange are left out).
     """
     blocks = _blocks(plan)
-    busiest = [max(Counter(replicas).values()) for replicas in zip(*plan.routes, strict=True)]
-    paths = (count * held + sum(blocks) - held for count, held in zip(busiest, blocks, strict=True))
+    paths = (count * held + sum(blocks) - held for count, held in zip(plan.busiest, blocks, strict=True))
     return max(paths) / plan.mesh.tp
 
 
@@ -72,7 +71,8 @@ def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) ->
 
 def spread_routes(*, num_microbatches: int, living: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Each micro-batch's replica at each stage, in turn over those that live: quotas differ by one at most."""
-    return tuple(tuple(replicas[m % len(replicas)] for replicas in living) for m in range(num_microbatches))
+    in_turn = (islice(cycle(replicas), num_microbatches) for replicas in living)
+    return tuple(zip(*in_turn, strict=True))
 
 
 def _laid_out(plan: Plan, stages: Sequence[Sequence[Team]], *, layers: Layers) -> Plan:

@@ -10,7 +10,7 @@ What belonged to a generation or a step that broke never happens. Nothing fails 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from raymega.control.commands import (
@@ -25,26 +25,21 @@ from raymega.control.commands import (
     StopWorkers,
 )
 from raymega.control.events import (
-    CheckpointFailed,
-    CheckpointPublished,
     Event,
-    GenerationLeft,
-    ShardsSaved,
-    StateMoved,
     StepCommitted,
-    WorkerLost,
     WorkersReady,
 )
 from raymega.control.states import Seat
-from raymega.layout.certificate import StatePart
 from raymega.pipeline.actions import Action
-from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Place, Plan, WorkerId
-from raymega.plan.repairs import stages_of
+from raymega.sim import telling
 from raymega.sim.agenda import Agenda
+from raymega.sim.bulk import BulkStep
+from raymega.sim.saving import Saving
 from raymega.sim.sim_nodes import SimNodes
 from raymega.sim.state_moves import SimMoves
 from raymega.sim.step_clock import StepClock, Underway
+from raymega.sim.telling import NO_STATE
 from raymega.sim.times import Times
 
 Happen = Callable[[], Event | None]
@@ -58,6 +53,7 @@ class SimHands:
         version: (steps, generation that decided them) of the state that all hold.
         underway: the step that runs.
         broken: the ledgers when the newest generation broke; None: it is whole.
+        left_s: seconds of passes that were left of the step then, where it is counted in bulk.
         breaks: grows with each break, so that what was begun before is known.
         quiet: as the newest leave had it, until anything else is told of.
         most_at_once: steps that are told of in one event; None: as many as the brain allows.
@@ -75,12 +71,17 @@ class SimHands:
     version: tuple[int, int] = (0, 0)
     until: int = 0
     save_at: frozenset[int] = frozenset()
-    underway: Underway | None = None
+    underway: Underway | BulkStep | None = None
+    left_s: float = 0.0
     broken: Mapping[Place, frozenset[Action]] | None = None
     left: set[WorkerId] = field(default_factory=set)
     breaks: int = 0
     quiet: Quiet | None = None
     most_at_once: int | None = None
+
+    @property
+    def _saving(self) -> Saving:
+        return Saving(moves=self.moves, times=self.times, nodes=self.nodes)
 
     def now(self) -> float:
         return self.agenda.now
@@ -107,7 +108,8 @@ class SimHands:
                 self.quiet = command.quiet
                 self._run()
             case PublishCheckpoint():
-                self._after(self.times.publish_s, partial(self._published, command))
+                publish = lambda: self._saving.published(command, generation=self.generation)  # noqa: E731
+                self._after(self.times.publish_s, publish)
             case Finish():
                 self.until = 0
 
@@ -122,7 +124,7 @@ class SimHands:
         if any(seat.worker in members for seat in gone):
             self._break()
         for seat in gone:
-            self._after(silent_s, _saying(_lost(seat, silent_s=silent_s)))
+            self._after(silent_s, _saying(telling.lost(seat, silent_s=silent_s)))
         self._after(silent_s, self.nodes.told)
         return None
 
@@ -130,7 +132,7 @@ class SimHands:
         if self.nodes.start(seat):
             self._after(self.times.start_s, partial(self.nodes.bear, seat.worker))
         else:
-            self._after(self.times.detect_s, _saying(_lost(seat, silent_s=self.times.detect_s)))
+            self._after(self.times.detect_s, _saying(telling.lost(seat, silent_s=self.times.detect_s)))
 
     def _members(self) -> frozenset[WorkerId]:
         if self.assigned is None or self.plan is None:
@@ -148,7 +150,7 @@ class SimHands:
             return self._move(command)
         if not command.keep_state:
             self.version = (command.step, 0)
-        self.underway = Underway.of(plan, command.repair, cost=self.clock.cost(plan))
+        self.underway = self.clock.begin(plan, command.repair, left_s=self.left_s)
         return self._in_generation(self._ready_s(command), partial(self._ready, plan))
 
     def _ready_s(self, command: AssignPlan) -> float:
@@ -157,7 +159,7 @@ class SimHands:
         if any(worker not in self.nodes.born for worker in command.plan.living):
             seconds += self.times.start_s
         if command.checkpoint is not None and not command.keep_state:
-            seconds += self.moves.state_bytes(command.plan) / self.times.load_bytes_per_s
+            seconds += self._saving.load_s(command.plan)
         return seconds
 
     def _ready(self, plan: Plan) -> Event:
@@ -168,9 +170,8 @@ class SimHands:
         assert command.move is not None, "it is a transition"
         num_bytes = self.moves.busiest_bytes(command.move, command.plan)
         move_s = num_bytes / self.times.move_bytes_per_s
-        members = command.move.members(command.plan)
-        first, *others = (_moved(worker, command, num_bytes=num_bytes, move_s=move_s) for worker in members)
-        self._in_generation(self.times.regroup_s + move_s, _saying(replace(first, also=tuple(others))))
+        moved = telling.moved(command, command.move, num_bytes=num_bytes, move_s=move_s)
+        self._in_generation(self.times.regroup_s + move_s, _saying(moved))
 
     def _run(self) -> None:
         """Begin a step, if there is leave and none runs."""
@@ -181,30 +182,25 @@ class SimHands:
             self.assigned = AssignPlan(generation=self.generation, plan=plan, step=step, checkpoint=None)
             self.underway = None
         if self.underway is None:
-            self.underway = Underway.of(plan, {}, cost=self.clock.cost(plan))
+            self.underway = self.clock.begin(plan, {})
         elif self.underway.started_t is not None:
             return
         self.underway.started_t = self.agenda.now
-        self._in_generation(
-            self.underway.total_s + self._snapshot_s(step + 1) + self.times.gap_s, partial(self._commit, step + 1)
-        )
+        snapshot_s = self._saving.snapshot_s(plan) if step + 1 in self.save_at else 0.0
+        takes_s = self.underway.total_s + snapshot_s + self.times.gap_s
+        self._in_generation(takes_s, partial(self._commit, step + 1, snapshot_s))
 
-    def _snapshot_s(self, step: int) -> float:
-        """What a snapshot holds the step up."""
-        if step not in self.save_at or self.plan is None:
-            return 0.0
-        return self.moves.state_bytes(self.plan) / self.times.snapshot_bytes_per_s
-
-    def _commit(self, step: int) -> Event:
+    def _commit(self, step: int, snapshot_s: float) -> Event:
         assert self.underway is not None, "it ran"
         assert self.plan is not None, "by a plan"
-        ran, snapshot_s, count = self.underway, self._snapshot_s(step), 1
+        ran, count = self.underway, 1
         while self._goes_on(step, ran, count):
             step, count, self.agenda.now = step + 1, count + 1, self.agenda.now + ran.total_s + self.times.gap_s
         phases = {name: seconds * ran.total_s / ran.cost.step_s for name, seconds in ran.cost.phases.items()}
         self.version, self.underway = (step, self.generation), None
         if step in self.save_at:
-            self._save(step, self.plan)
+            saved = partial(self._saving.saved, self.plan.living, generation=self.generation, step=step)
+            self._after(self._saving.save_s(self.plan), saved)
         self._run()
         return StepCommitted(
             generation=self.generation, step=step, loss=0.0, grad_norm=0.0, lr=0.0, tokens=self.tokens_per_step,
@@ -212,26 +208,12 @@ class SimHands:
             seconds={**phases, "snapshot": snapshot_s}, count=count,
         )  # fmt: skip
 
-    def _goes_on(self, step: int, ran: Underway, count: int) -> bool:
+    def _goes_on(self, step: int, ran: Underway | BulkStep, count: int) -> bool:
         """Whether the next step is like the one that is done, ends before anything else happens, and need not wait."""
         quiet, most = self.quiet, self.most_at_once
         if quiet is None or step >= quiet.step or self.agenda.now >= quiet.t or (most is not None and count >= most):
             return False
         return self.agenda.now + ran.total_s + self.times.gap_s < self.agenda.free_until_s
-
-    def _save(self, step: int, plan: Plan) -> None:
-        save_s = self.moves.state_bytes(plan) / self.times.save_bytes_per_s
-        self._after(save_s, partial(self._saved, plan.living, self.generation, step))
-
-    def _saved(self, workers: tuple[WorkerId, ...], generation: int, step: int) -> Event | None:
-        there = [worker for worker in workers if worker in self.nodes.seats]
-        return ShardsSaved(worker=there[0], generation=generation, step=step, also=tuple(there[1:])) if there else None
-
-    def _published(self, command: PublishCheckpoint) -> Event:
-        if command.generation != self.generation:
-            return CheckpointFailed(step=command.step, reason="a newer generation is there")
-        uri = f"simulated/step-{command.step}"
-        return CheckpointPublished(step=command.step, uri=uri, tokens_total=command.tokens_total)
 
     def _break(self) -> None:
         """What runs ends here, with the ledgers that it has."""
@@ -240,6 +222,7 @@ class SimHands:
         self.breaks += 1
         ran = self.underway
         self.broken = {} if ran is None else ran.done_at(self.agenda.now)
+        self.left_s = 0.0 if ran is None else ran.left_s(self.agenda.now)
 
     def _leave(self) -> None:
         """Everyone who lives says what it has."""
@@ -251,15 +234,8 @@ class SimHands:
 
     def _answer(self, workers: Sequence[WorkerId], generation: int) -> Event | None:
         assert self.assigned is not None, "they have left what was assigned"
-        answers = [
-            _left(
-                worker, generation, left=self.assigned, version=self.version if worker in self.nodes.born else (-1, 0),
-                ledgers=self.broken or {},
-            )
-            for worker in workers
-            if worker in self.nodes.seats
-        ]  # fmt: skip
-        return replace(answers[0], also=tuple(answers[1:])) if answers else None
+        versions = {w: self.version if w in self.nodes.born else NO_STATE for w in workers if w in self.nodes.seats}
+        return telling.left(versions, generation=generation, assigned=self.assigned, ledgers=self.broken or {})
 
     def _after(self, seconds: float, happen: Happen) -> None:
         self.agenda.put(self.agenda.now + seconds, happen)
@@ -271,32 +247,3 @@ class SimHands:
 
 def _saying(event: Event) -> Happen:
     return lambda: event
-
-
-def _lost(seat: Seat, *, silent_s: float) -> WorkerLost:
-    return WorkerLost(worker=seat.worker, node=seat.node, cause="its node is gone", silent_s=silent_s, node_gone=True)
-
-
-def _left(
-    worker: WorkerId, generation: int, *, left: AssignPlan, version: tuple[int, int],
-    ledgers: Mapping[Place, frozenset[Action]],
-) -> GenerationLeft:  # fmt: skip
-    """What a survivor says; in a transition, of the state that it would send."""
-    plan = left.plan if left.move is None else left.move.old
-    step, decided_in = version if left.move is None or worker in plan.living else (-1, 0)
-    work = None
-    if step >= 0 and worker in plan.living:
-        at = plan.coord_of(worker)
-        done = ledgers.get((at.replica, at.stage), frozenset())
-        work = TeamReport(stages=stages_of(plan, at.stage), done=done, logged=done)
-    return GenerationLeft(
-        worker=worker, generation=generation, reason="told to", committed=step, decided_in=decided_in, work=work
-    )
-
-
-def _moved(worker: WorkerId, command: AssignPlan, *, num_bytes: int, move_s: float) -> StateMoved:
-    part = StatePart(worker=worker, step=command.step, skipped=0, position=0, lr=0.0, updates=0, before=(), after=())
-    seconds = {"move": move_s}
-    return StateMoved(
-        worker=worker, generation=command.generation, part=part, bytes_received=num_bytes, seconds=seconds
-    )

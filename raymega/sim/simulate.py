@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from raymega.config.choices import divisors, number
-from raymega.config.schema import Auto, Config
+from raymega.config.schema import Config
 from raymega.control.decision import Brain
 from raymega.control.events import Event, StopAsked
 from raymega.control.loop import run
@@ -25,7 +25,9 @@ from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job, job_of
 from raymega.plan.plan import Plan
+from raymega.plan.repairs import repair_plan
 from raymega.sim.agenda import Agenda
+from raymega.sim.bulk import repair_in_bulk
 from raymega.sim.node_trace import NodeTrace
 from raymega.sim.recorder import Recorder
 from raymega.sim.sim_runtime import SimHands
@@ -35,8 +37,8 @@ from raymega.sim.times import Times
 
 TICK_S = 5.0
 ENDLESS = 10**9  # steps
-MOST_PASSES = 5000  # micro-batches x stages that are told apart
-LEAST_EACH = 8  # micro-batches of a replica
+MOST_PASSES = 2000  # micro-batches x stages of a step that are timed one by one
+LEAST_EACH = 8  # micro-batches of a replica that are told apart in larger ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ def simulate(scenario: Scenario) -> Simulation:
         sequence_parallel=scenario.team > 1 and scenario.config.parallelism.sequence_parallel,
         microbatch_size=scenario.config.training.micro_batch_size,
         constants=scenario.constants,
+        in_bulk=_in_bulk(scenario.config),
     )
     full_s = clock.cost(_full_plan(scenario, moves)).step_s
     if scenario.full_step_s is not None:
@@ -148,7 +151,8 @@ def simulate(scenario: Scenario) -> Simulation:
     )
     _put_down(hands, scenario)
     rules = replace(Rules.of(config, validates=False), steps=ENDLESS, counts_steps=True)
-    brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves)
+    repair = repair_in_bulk if clock.in_bulk else repair_plan
+    brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves, repair=repair)
     seen = Recorder(end_s=scenario.trace.end_s)
     over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S, due_t=tick_due_t)
     return Simulation(
@@ -184,14 +188,17 @@ def _coarse(config: Config) -> int:
     A step is timed with the micro-batches of the config; only what is left of a broken one is counted in these.
     """
     batch, micro = config.training.batch_size, config.training.micro_batch_size
-    dp, pp = (number(size) for size in _axes(config))
-    least = max(MOST_PASSES // pp, LEAST_EACH * dp)
+    if not _in_bulk(config):
+        return micro
+    least = LEAST_EACH * number(config.parallelism.data_parallel_size)
     sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= least]
-    return max(sizes, default=micro) if batch // micro * pp > MOST_PASSES else micro
+    return max(sizes, default=micro)
 
 
-def _axes(config: Config) -> tuple[int | Auto, int | Auto]:
-    return config.parallelism.data_parallel_size, config.parallelism.pipeline_model_parallel_size
+def _in_bulk(config: Config) -> bool:
+    """Has a step too many passes to time each of them at each loss?"""
+    passes = config.training.batch_size // config.training.micro_batch_size
+    return passes * number(config.parallelism.pipeline_model_parallel_size) > MOST_PASSES
 
 
 def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:

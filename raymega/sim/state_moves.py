@@ -16,7 +16,7 @@ from raymega.control.outlook import Wish
 from raymega.control.states import Seat
 from raymega.errors import StateLost
 from raymega.layout.certificate import Certified, Refused, StatePart
-from raymega.mesh import Coord
+from raymega.mesh import Mesh
 from raymega.model_shape import parameter_count
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import plan_for
@@ -52,16 +52,16 @@ class SimMoves:
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         """What the worker with most to receive or to send has to."""
         old, sizes = transition.old, self._sizes(new.num_layers)
-        held = {worker: old.coord_of(worker) for worker in transition.senders}
-        holders = Counter(coord.stage for coord in held.values())  # shards of living teams, by stage
+        at = {worker: _slot(old.mesh, rank) for rank, worker in enumerate(old.workers)}
+        held = {worker: at[worker] for worker in transition.senders}
+        holders = Counter(stage for stage, _ in held.values())  # shards of living teams, by stage
         received, wanted = _lacks(old, new, held, sizes)
         sent = dict.fromkeys(holders, 0.0)
+        stage_of = {block: stage for stage in holders for block in _blocks(old, stage)}
         for block, num_bytes in wanted.items():
-            stages = [stage for stage in holders if block in _blocks(old, stage)]
-            if not stages:
+            if block not in stage_of:
                 raise StateLost(f"Nobody holds block {block} any more. Bring back its checkpoint.")
-            for stage in stages:
-                sent[stage] += num_bytes / sum(holders[some] for some in stages)
+            sent[stage_of[block]] += num_bytes / holders[stage_of[block]]
         return round(max([received, *sent.values()]))
 
     def certify(
@@ -87,11 +87,14 @@ class SimMoves:
 
 
 def _lacks(
-    old: Plan, new: Plan, held: Mapping[WorkerId, Coord], sizes: Mapping[int, float]
+    old: Plan, new: Plan, held: Mapping[WorkerId, Slot], sizes: Mapping[int, float]
 ) -> tuple[float, Mapping[int, float]]:
     """The most that a worker lacks, and what is lacked of each block by all of them."""
     most, wanted = 0.0, Counter[int]()
+    had, wants = ([_blocks(plan, stage) for stage in range(plan.mesh.pp)] for plan in (old, new))
     for (slot, was), number in _classes(new, held).items():
+        if was == slot and old.mesh.tp == new.mesh.tp and had[was[0]] == wants[slot[0]]:
+            continue
         lacks = {block: share * sizes[block] for block, share in _shares(old, new, slot, was).items()}
         most = max(most, sum(lacks.values()))
         for block, num_bytes in lacks.items():
@@ -99,14 +102,15 @@ def _lacks(
     return most, wanted
 
 
-def _classes(new: Plan, held: Mapping[WorkerId, Coord]) -> Counter[tuple[Slot, Slot | None]]:
+def _classes(new: Plan, held: Mapping[WorkerId, Slot]) -> Counter[tuple[Slot, Slot | None]]:
     """How many workers go from which (stage, shard) to which."""
-    found = Counter[tuple[Slot, Slot | None]]()
-    for replica, stage in new.teams:
-        for shard, rank in enumerate(new.team(replica, stage)):
-            was = held.get(new.workers[rank])
-            found[(stage, shard), None if was is None else (was.stage, was.shard)] += 1
-    return found
+    slots = [(stage, shard) for _, stage in new.teams for shard in range(new.mesh.tp)]
+    return Counter(zip(slots, map(held.get, new.living), strict=True))
+
+
+def _slot(mesh: Mesh, rank: int) -> Slot:
+    team, shard = divmod(rank, mesh.tp)
+    return team % mesh.pp, shard
 
 
 def _shares(old: Plan, new: Plan, slot: Slot, was: Slot | None) -> dict[int, float]:

@@ -21,23 +21,8 @@ from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
 from raymega.plan.predict import StepSeconds, predict_layout
 from raymega.plan.programs import team_name
 from raymega.plan.repairs import RepairOrder, step_programs_of
-from raymega.plan.uneven import work_of
-
-MOST_PASSES = 5000  # micro-batches x stages whose programs are timed where routes cross
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
-    """A step of a plan, in seconds; `phases` as in a worker's report, they add up to it.
-
-    Args:
-        pipeline_units: the pipeline's part in forwards of one block.
-    """
-
-    step_s: float
-    pipeline_s: float
-    pipeline_units: float
-    phases: Mapping[str, float]
+from raymega.sim.bulk import BulkStep, bulk_units
+from raymega.sim.step_cost import StepCost
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +34,7 @@ class StepClock:
         team: devices that one simulated worker stands for; they share a node.
         sequence_parallel: of these teams.
         microbatch_size: samples, where plans tell fewer micro-batches apart than there are.
+        in_bulk: broken steps and crossing routes are counted, not timed action by action.
         scale: measured seconds of a step over predicted ones.
     """
 
@@ -58,6 +44,7 @@ class StepClock:
     sequence_parallel: bool = False
     microbatch_size: int | None = None
     constants: Constants = PUBLISHED
+    in_bulk: bool = False
     scale: float = 1.0
     _whole: dict[tuple[object, ...], StepSeconds] = field(default_factory=dict)
     _costs: list[tuple[Plan, StepCost]] = field(default_factory=list)
@@ -68,6 +55,15 @@ class StepClock:
             self._costs[:] = [(plan, self._cost(plan))]
         return self._costs[0][1]
 
+    def begin(
+        self, plan: Plan, orders: Mapping[WorkerId, RepairOrder], *, left_s: float = 0.0
+    ) -> "Underway | BulkStep":
+        """A step, or the rest of one by `orders`."""
+        cost = self.cost(plan)
+        if self.in_bulk:
+            return BulkStep.of(plan, orders, cost=cost, left_s=left_s)
+        return Underway.of(plan, orders, cost=cost)
+
     def forget(self) -> None:
         """What was asked before `scale` was set does not count."""
         self._costs.clear()
@@ -75,7 +71,8 @@ class StepClock:
     def _cost(self, plan: Plan) -> StepCost:
         whole = _whole_of(plan)
         seconds = self._seconds(whole)
-        slower = _pipeline_units(plan) / _pipeline_units(whole)
+        units = self._pipeline_units(plan)
+        slower = units / self._pipeline_units(whole)
         ends_s = seconds.reduce_s + seconds.apply_s
         pipeline_s = (seconds.total_s - ends_s) * slower
         compute_s = (seconds.compute_s + seconds.host_s) * plan.mesh.size / len(plan.living)
@@ -89,9 +86,17 @@ class StepClock:
         return StepCost(
             step_s=step_s * self.scale,
             pipeline_s=pipeline_s * self.scale,
-            pipeline_units=_pipeline_units(plan),
+            pipeline_units=units,
             phases={name: value * self.scale for name, value in phases.items()},
         )
+
+    def _pipeline_units(self, plan: Plan) -> float:
+        """How long the passes of a step take on the clock of its programs, in forwards of one block."""
+        if self.in_bulk:
+            return bulk_units(plan, microbatches=self.job.batch_size // self.layout(plan).microbatch_size)
+        by_rank = step_programs_of(plan)
+        named = {team_name(*place): by_rank[plan.team(*place)[0]] for place in plan.teams}
+        return finish_s(named, durations=_units(plan), num_stages=len(plan.layers))
 
     def _seconds(self, whole: Plan) -> StepSeconds:
         layout = self.layout(whole)
@@ -156,6 +161,10 @@ class Underway:
             ledgers[place] = kept | frozenset(span.action for span in spans[:count])
         return ledgers
 
+    def left_s(self, t: float) -> float:
+        """Nothing: the ledgers say what is left."""
+        return 0.0
+
     def _order(self, place: Place) -> RepairOrder:
         return self.orders[self.plan.workers[self.plan.team(*place)[0]]]
 
@@ -185,19 +194,6 @@ class Underway:
         plan = self.plan
         unit_s = self.cost.pipeline_s / self.cost.pipeline_units
         return {key: unit_s * units for key, units in _units(plan).items()}
-
-
-def _pipeline_units(plan: Plan) -> float:
-    """How long the passes of a step take on the clock of its programs, in forwards of one block.
-
-    Of very large plans with crossing routes, by the work of the busiest stage: their programs take seconds to make.
-    """
-    crossing = plan.routes != straight_routes(num_microbatches=plan.num_microbatches, mesh=plan.mesh)
-    if crossing and plan.num_microbatches * len(plan.layers) > MOST_PASSES:
-        return 3 * plan.mesh.tp * work_of(plan)
-    by_rank = step_programs_of(plan)
-    named = {team_name(*place): by_rank[plan.team(*place)[0]] for place in plan.teams}
-    return finish_s(named, durations=_units(plan), num_stages=len(plan.layers))
 
 
 def _units(plan: Plan) -> dict[tuple[int, Kind], float]:

@@ -48,8 +48,8 @@ def test_what_a_start_takes_is_measured_where_it_is_heard_of_at_once():
 def test_few_bytes_tell_nothing_of_the_width_of_the_way():
     prices = Prices()
     assert prices.moved(999, 1.0) == prices
-    assert prices.moved(400_000_000, 1.0).bytes_per_s == 3e8
-    assert prices.pause_s(200_000_000) == pytest.approx(1.5)
+    assert prices.moved(400_000_000, 1.0).bytes_per_s == 7e8
+    assert prices.pause_s(200_000_000) == pytest.approx(0.7)
 
 
 def test_a_step_is_predicted_from_what_one_took():
