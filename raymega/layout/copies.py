@@ -5,7 +5,7 @@
     dp=2, a team is lost      its peer is the last holder, and is copied
     all on one node           to another worker: it outlives a process, not the node, and the reason says so
 
-A copy lies on another node; among those in another zone, then of another market type, then with the worker that keeps
+A copy lies on another node; among those on one that is not spot, then in another zone, then with the worker that keeps
 least. Source: buddy copies in memory, as in Gemini (Wang et al., SOSP 2023), where only what has no replica is copied.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
-from raymega.plan.placement import DOMAIN_LABELS
+from raymega.plan.cluster import ZONE_LABEL, is_spot
 from raymega.plan.plan import Plan, WorkerId
 
 
@@ -110,14 +110,12 @@ class _Shelves:
         """The best place on a node that none of `holders` is on."""
         taken = {self._homes[worker].node for worker in holders}
         free = (worker for worker in self._living if self._homes[worker].node not in taken)
-        return min(free, key=lambda worker: (self._shared(worker, holders), self.kept[worker]), default=None)
+        return min(free, key=lambda worker: (self._drawbacks(worker, holders), self.kept[worker]), default=None)
 
-    def _shared(self, worker: WorkerId, holders: tuple[WorkerId, ...]) -> tuple[bool, ...]:
-        """For each label, whether some holder has the same value."""
-        labels = self._homes[worker].labels
-        return tuple(
-            labels.get(label) in {self._homes[other].labels.get(label) for other in holders} for label in DOMAIN_LABELS
-        )
+    def _drawbacks(self, worker: WorkerId, holders: tuple[WorkerId, ...]) -> tuple[bool, bool]:
+        """Whether it may be taken back at any time, and whether it shares a zone with some holder."""
+        labels, zones = self._homes[worker].labels, {self._homes[other].labels.get(ZONE_LABEL) for other in holders}
+        return is_spot(labels), labels.get(ZONE_LABEL) in zones
 
     def _beside(self, ring: tuple[WorkerId, ...], found: list[WorkerId]) -> WorkerId | None:
         """On the only node there is: one copy, of what one process alone holds."""

@@ -16,6 +16,13 @@ from raymega.plan.hardware import CPU_CORE, HERE, Device, Links
 from raymega.plan.plan import WorkerId
 
 NodeId = str
+MARKET_LABEL, ZONE_LABEL = "ray.io/market-type", "ray.io/availability-zone"  # Ray's own, of a node
+SPOT = "spot"
+
+
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Whether these labels are of a node that may be taken back at any time."""
+    return labels.get(MARKET_LABEL) == SPOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
-from raymega.plan.cluster import Cluster, Node, NodeId
+from raymega.plan.cluster import MARKET_LABEL, ZONE_LABEL, Cluster, Node, NodeId
 from raymega.plan.joining import joined
 
-DOMAIN_LABELS = ("ray.io/availability-zone", "market-type")
+DOMAIN_LABELS = (ZONE_LABEL, MARKET_LABEL)
 
 
 def place(mesh: Mesh, *, cluster: Cluster) -> tuple[NodeId, ...]:

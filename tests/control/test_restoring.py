@@ -26,14 +26,14 @@ from raymega.layout.copies import CopyRoute, Home, Keeping, Kept
 from raymega.plan.plan import Plan
 from tests.control.fake_hands import moving_brain
 
-NODES = tuple(NodeDevices(node=f"n{i}", devices=1, labels=(("market-type", f"m{i}"),)) for i in range(3))
+NODES = tuple(NodeDevices(node=f"n{i}", devices=1, labels=(("ray.io/market-type", f"m{i}"),)) for i in range(3))
 G = 1_000_001
 
 
 def crosswise(plan: Plan, homes: Mapping[str, Home]) -> Keeping:
     """Each keeps the state of the next."""
     living = plan.living
-    assert {homes[worker].labels["market-type"] for worker in living} <= {"m0", "m1", "m2"}
+    assert {homes[worker].labels["ray.io/market-type"] for worker in living} <= {"m0", "m1", "m2"}
     routes = (CopyRoute(owner=a, holder=b) for a, b in zip(living, (*living[1:], living[0]), strict=True))
     return Keeping(routes=tuple(routes), elements={}, reason="each keeps the state of the next")
 

@@ -15,7 +15,7 @@ from raymega.plan.plan import Plan, straight_routes
 
 MODEL = ModelConfig(hidden_size=96, num_layers=8, num_attention_heads=12, head_size=8, ffn_size=160, vocab_size=97)
 SPECS = param_specs(MODEL, seq_len=24)
-ZONE, MARKET = "ray.io/availability-zone", "market-type"
+ZONE, MARKET = "ray.io/availability-zone", "ray.io/market-type"
 
 
 def plan_of(*, dp: int, pp: int, tp: int = 1) -> Plan:
@@ -69,11 +69,13 @@ def test_each_shard_of_a_team_is_copied():
     assert {holder for owner, holder in routes(found) if owner in ("w0", "w1")} == {"w2", "w3"}
 
 
-def test_another_zone_is_better_than_another_node_and_another_market_than_the_same():
+def test_another_zone_is_better_than_another_node_and_a_node_that_stays_is_best():
     zones = {"a": {ZONE: "z0"}, "b": {ZONE: "z0"}, "c": {ZONE: "z1"}}
     assert ("w0", "w2") in routes(keeping(plan_of(dp=1, pp=3), "abc", labels=zones))
     markets = {"a": {MARKET: "spot"}, "b": {MARKET: "spot"}, "c": {MARKET: "on-demand"}}
     assert ("w0", "w2") in routes(keeping(plan_of(dp=1, pp=3), "abc", labels=markets))
+    mixed = {"a": {ZONE: "z0"}, "b": {ZONE: "z0"}, "c": {ZONE: "z1", MARKET: "spot"}}
+    assert ("w0", "w1") in routes(keeping(plan_of(dp=1, pp=3), "abc", labels=mixed))
 
 
 def test_on_the_only_node_another_process_keeps_it_and_the_reason_says_so():

@@ -17,7 +17,7 @@ def test_a_cluster_is_read_from_plain_data() -> None:
         {
             "nodes": [{"count": 2, "devices": 8, "device": "a100-80g", "rack": "a"}, {"devices": 4, "rack": "b"}],
             "device": "h200",
-            "labels": {"market-type": "spot"},
+            "labels": {"ray.io/market-type": "spot"},
             "links": {"device": "nvlink3", "node": {"latency_s": 1e-5, "bytes_per_s": 1e9}},
         }
     )
@@ -25,7 +25,7 @@ def test_a_cluster_is_read_from_plain_data() -> None:
         (8, "a100-80g", "a"), (8, "a100-80g", "a"), (4, "h200", "b"),
     ]  # fmt: skip
     assert cluster.links.node.bytes_per_s == cluster.links.rack.bytes_per_s == 1e9
-    assert cluster.nodes[0].labels == {"market-type": "spot"}
+    assert cluster.nodes[0].labels == {"ray.io/market-type": "spot"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
-from raymega.plan.cluster import Cluster, Node
+from raymega.plan.cluster import MARKET_LABEL, Cluster, Node
 from raymega.plan.placement import place, places_for_teams
 
 
@@ -30,7 +30,7 @@ def test_replicas_of_a_stage_lie_on_different_nodes_where_there_is_room() -> Non
 def test_replicas_of_a_stage_lie_in_different_zones_before_they_share_one() -> None:
     zones = ("a", "a", "b", "b")
     nodes = (
-        Node(id=f"n{i}", devices=2, labels={"ray.io/availability-zone": zone, "market-type": "spot"})
+        Node(id=f"n{i}", devices=2, labels={"ray.io/availability-zone": zone, MARKET_LABEL: "spot"})
         for i, zone in enumerate(zones)
     )
     assert placed(Cluster(nodes=tuple(nodes)), dp=2, pp=2) == "n0 n0 n2 n2"
