@@ -52,6 +52,14 @@ def load_params(uri: str, *, items: Sequence[StateItem], expected: Iterable[Tens
     return manifest
 
 
+def read_tensor(info: TensorInfo, *, manifest: Manifest, store: Store) -> torch.Tensor:
+    """One whole tensor of a checkpoint whose files cover it. Raises: StateError if what is there is damaged."""
+    tensor = torch.empty(info.shape, dtype=TORCH_DTYPES[info.dtype])
+    whole = StateItem(name=info.name, kind=info.kind, shape=info.shape, box=Box.whole(info.shape), tensor=tensor)
+    _read((whole,), manifest=manifest, store=store)
+    return tensor
+
+
 def _fill(items: Sequence[StateItem], *, manifest: Manifest, store: Store, faults: tuple[str, ...]) -> None:
     faults = (*faults, *_unknown(items, manifest), *gaps(manifest))
     if faults:
@@ -61,7 +69,11 @@ def _fill(items: Sequence[StateItem], *, manifest: Manifest, store: Store, fault
             "or run.init_from to take its parameters only.",
             faults=faults,
         )
-    wanted: Wanted = defaultdict(list)  # whatever an item's box is, the pieces cover it once: `gaps` found none
+    _read(items, manifest=manifest, store=store)  # whatever an item's box is, pieces cover it once: `gaps` found none
+
+
+def _read(items: Iterable[StateItem], *, manifest: Manifest, store: Store) -> None:
+    wanted: Wanted = defaultdict(list)
     for item in items:
         wanted[item.name, item.kind].append(item)
     for shard in manifest.shards:

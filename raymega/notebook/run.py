@@ -114,6 +114,12 @@ class Run:
         draws = Draws(num_tokens=tokens, seed=seed)
         return sample_text(self.directory.read_config(), checkpoint=checkpoint, prompt=text, draws=draws)
 
+    def export(self, path: str, *, step: str = "auto") -> str:
+        """Write the newest checkpoint's parameters as safetensors into the directory `path`; what was written."""
+        from raymega.driver.exporting import export_run
+
+        return str(export_run(self.directory, to=path, step=step))
+
     def wait(self, *, step: int | None = None, limit_s: float = math.inf) -> "Run":
         """Block until `step` steps are committed, or the run is over; an interrupt leaves the run as it is.
 
