@@ -4,7 +4,8 @@ from raymega.config.load import to_yaml
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.preflight import inputs_of, with_absolute_paths
+from raymega.driver.paths import with_absolute_paths
+from raymega.driver.preflight import inputs_of
 from raymega.driver.trackers import check_trackers
 from raymega.model_shape import parameter_count, state_bytes, token_flops
 

@@ -42,7 +42,7 @@ def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str) -> None
             f"data.tokenizer: {config.data.tokenizer} is not the tokenizer of the checkpoint at step {step}; its ids "
             f"stand for other text. Use the one of the run's config.yaml, or {AFRESH}."
         )
-    faults = misfits(manifest, _tensors_of(config))
+    faults = misfits(manifest, tensors_of_model(config))
     if faults:
         more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
         raise StateError(
@@ -52,7 +52,8 @@ def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str) -> None
         )
 
 
-def _tensors_of(config: Config) -> Iterable[TensorInfo]:
+def tensors_of_model(config: Config) -> Iterable[TensorInfo]:
+    """Every tensor of the state of a resolved config's model."""
     if config.model.custom is not None:  # only its code knows; loads torch
         found: tuple[TensorInfo, ...] = named("raymega.worker.state:checkpoint_tensors")(config)
         return found

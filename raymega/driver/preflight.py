@@ -9,8 +9,6 @@ config -> resolved: tokenizer's vocabulary, name, seed         (a directory that
     write_config, set_later_aside: what a run changes there, once nothing can refuse it any more
 """
 
-import os
-import platform
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +16,26 @@ from pathlib import Path
 import xxhash
 
 from raymega.checkpoint.faults import Needs
-from raymega.checkpoint.find import Found, at_step, newest_complete, read_manifest
+from raymega.checkpoint.find import Found, at_step, newest_complete
 from raymega.checkpoint.preflight import judge, probe
 from raymega.checkpoint.publish import set_aside
 from raymega.checkpoint.store import open_store
 from raymega.config.load import check, to_yaml
 from raymega.config.resolve import resolve
-from raymega.config.schema import Blend, Config
+from raymega.config.schema import Config
 from raymega.control.states import Checkpoint
-from raymega.data.builtin import BUILTIN_CORPORA
 from raymega.data.open_data import OpenData, open_data
-from raymega.data.tokenizer import BUILTIN_TOKENIZERS, load_tokenizer
+from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.by_name import named
 from raymega.driver.going_on import refuse_unlike
+from raymega.driver.in_a_job import is_in_a_job
 from raymega.driver.names import draw_name
+from raymega.driver.paths import refuse_relative, with_absolute_paths
 from raymega.driver.publishing import TOKENS_TOTAL
 from raymega.driver.run_dir import RunDirectory, write_whole
-from raymega.errors import ConfigError, DataError
+from raymega.driver.starting_from import check_origin, checkpoint_at
 from raymega.model_shape import checkpoint_bytes, parameter_count
 
-IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for the entrypoint of a submitted job
-TOKENIZERS = ("byte", *BUILTIN_TOKENIZERS)
 Resume = int | str  # a step, "auto" or "none"
 
 
@@ -80,13 +77,19 @@ def resolved(config: Config) -> tuple[Config, RunDirectory]:
 
     Raises: ConfigError, DataError.
     """
-    refuse_relative_in_job(config)
+    if is_in_a_job():
+        refuse_relative(config)
     config = with_absolute_paths(config)
     runs = Path(config.run.dir)
     name = config.run.name or draw_name(runs, dice=random.SystemRandom())
     run_dir = RunDirectory(path=runs / name)
-    seed = run_dir.read_config().run.seed if run_dir.is_begun() else random.SystemRandom().randrange(2**31)
+    begun = run_dir.read_config().run if run_dir.is_begun() else None
+    seed = begun.seed if begun is not None else random.SystemRandom().randrange(2**31)
     assert seed is not None, "a run's own config has a seed"
+    if config.run.init_from is not None:
+        known = begun.init_from if begun is not None else None  # a run that is begun again starts from the same
+        origin = known or checkpoint_at(config.run.init_from)
+        config = config.model_copy(update={"run": config.run.model_copy(update={"init_from": origin})})
     tokenizer = load_tokenizer(config.data.tokenizer)
     full = resolve(config, vocab_size=tokenizer.vocab_size, name=name, seed=seed)
     check(full)
@@ -116,8 +119,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
     inputs = inputs_of(config)
     checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
     found = _found(config, checkpoint_dir, resume=resume, tokenizer=inputs.data.tokenizer.fingerprint)
-    if found is None and config.run.init_from is not None:
-        read_manifest(open_store(config.run.init_from))
+    told = found.warnings if found is not None else check_origin(config, tokenizer=inputs.data.tokenizer.fingerprint)
     room = judge(
         probe(open_store(checkpoint_dir)),
         checkpoint_bytes=checkpoint_bytes(
@@ -132,60 +134,8 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         checkpoint=_checkpoint(found),
         data=inputs.data,
         eval_batches=inputs.eval_batches,
-        warnings=(*(found.warnings if found is not None else ()), *room),
+        warnings=(*told, *room),
     )
-
-
-def with_absolute_paths(config: Config) -> Config:
-    """The config with its paths as every process finds them, wherever it runs; names and URIs stay."""
-    data, run, checkpoint = config.data, config.run, config.checkpoint
-    if isinstance(data.train, str):
-        train: str | tuple[Blend, ...] = _absolute(data.train)
-    else:
-        train = tuple(part.model_copy(update={"path": _absolute(part.path)}) for part in data.train)
-    return config.model_copy(
-        update={
-            "run": run.model_copy(update={"dir": _absolute(run.dir), "init_from": _absolute_or_none(run.init_from)}),
-            "data": data.model_copy(
-                update={
-                    "train": train,
-                    "valid": _absolute_or_none(data.valid),
-                    "tokenizer": _absolute(data.tokenizer, named=TOKENIZERS),
-                }
-            ),
-            "checkpoint": checkpoint.model_copy(update={"path": _absolute_or_none(checkpoint.path)}),
-        }
-    )
-
-
-def _absolute_or_none(place: str | None) -> str | None:
-    return None if place is None else _absolute(place)
-
-
-def _absolute(place: str, *, named: tuple[str, ...] = BUILTIN_CORPORA) -> str:
-    return place if place in named or "://" in place else str(Path(place).expanduser().absolute())
-
-
-def refuse_relative_in_job(config: Config) -> None:
-    """Under a job the working directory is a copy of Ray's, which goes with the job. Raises: ConfigError, DataError."""
-    if IN_A_JOB not in os.environ:
-        return
-    home = Path.home()
-    if not Path(config.run.dir).is_absolute():
-        raise ConfigError(
-            f"run.dir: {config.run.dir} is relative; under a Ray job that is a copy of Ray's, which goes with the job. "
-            f"Use a directory that every node can see, such as {home / config.run.dir}"
-        )
-    sources = (config.data.train,) if isinstance(config.data.train, str) else [part.path for part in config.data.train]
-    named = {"data.train": sources, "data.valid": (config.data.valid,), "data.tokenizer": (config.data.tokenizer,)}
-    known = {*BUILTIN_CORPORA, *TOKENIZERS, None}
-    for key, places in named.items():
-        for place in places:
-            if place not in known and "://" not in str(place) and not Path(str(place)).is_absolute():
-                raise DataError(
-                    f"{key}: {place} is relative; under a Ray job the working directory is a copy of Ray's on "
-                    f"{platform.node()}. Use the absolute path, such as {home / str(place)}"
-                )
 
 
 def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) -> Found | None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from raymega.config.schema import Config
-from raymega.driver.preflight import prepare, resolved, with_absolute_paths
+from raymega.driver.paths import with_absolute_paths
+from raymega.driver.preflight import resolved
 from raymega.errors import StateError
 
 
@@ -39,6 +40,5 @@ def test_the_parts_of_a_blend_become_absolute(tmp_path: Path, monkeypatch: pytes
 
 def test_a_checkpoint_to_begin_from_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    full, run_dir = resolved(config(run={"name": "demo", "init_from": "old/step-3"}, data={"tokenizer": "byte"}))
-    with pytest.raises(StateError, match=r"old/step-3 on .* has no manifest.json"):
-        prepare(full, run_dir, resume="auto")
+    with pytest.raises(StateError, match=r"run\.init_from: .*old/step-3 is no checkpoint, and holds none\. Name a run"):
+        resolved(config(run={"name": "demo", "init_from": "old/step-3"}, data={"tokenizer": "byte"}))

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from raymega.config.schema import Config
+from raymega.driver.in_a_job import JOB, STOP_WAIT, brings_modules, leaves_after_s
 from raymega.driver.names import draw_name
 from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
-from raymega.driver.preflight import IN_A_JOB, refuse_relative_in_job
+from raymega.driver.paths import refuse_relative
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.driver.translate import failed
 from raymega.errors import ConfigError, DataError, PlanError, StateError
@@ -52,18 +53,29 @@ def test_what_a_cluster_can_never_give_is_refused_with_what_there_is(run, axes, 
     assert refusal.value.exit_code == 4
 
 
-def test_a_relative_run_directory_is_refused_in_a_job(monkeypatch):
-    refuse_relative_in_job(Config())
-    monkeypatch.setenv(IN_A_JOB, "{}")
-    with pytest.raises(ConfigError, match=r"run\.dir: runs is relative.*such as /"):
-        refuse_relative_in_job(Config())
+@pytest.mark.parametrize("key", ["run.dir", "run.init_from", "checkpoint.path"])
+def test_a_relative_path_is_refused_for_a_job(key: str):
+    section, name = key.split(".")
+    config = Config.model_validate({"run": {"dir": "/runs"}, "checkpoint": {"path": "s3://bucket/x"}})
+    refuse_relative(config)
+    part = getattr(config, section).model_copy(update={name: "near/by"})
+    with pytest.raises(ConfigError, match=rf"{key}: near/by is relative.*such as /"):
+        refuse_relative(config.model_copy(update={section: part}))
 
 
-def test_a_relative_data_path_is_refused_in_a_job(monkeypatch):
-    monkeypatch.setenv(IN_A_JOB, "{}")
+def test_a_relative_data_path_is_refused_for_a_job():
     config = Config.model_validate({"run": {"dir": "/runs"}, "data": {"train": "my/tokens"}})
     with pytest.raises(DataError, match=r"data\.train: my/tokens is relative"):
-        refuse_relative_in_job(config)
+        refuse_relative(config)
+
+
+def test_only_the_entry_point_of_a_job_must_be_gone_in_time(monkeypatch):
+    assert leaves_after_s() is None
+    monkeypatch.setenv(JOB, '{"runtime_env": {"working_dir": "x"}}')
+    assert (leaves_after_s(), brings_modules()) == (1.5, False)
+    monkeypatch.setenv(STOP_WAIT, "60")
+    monkeypatch.setenv(JOB, '{"runtime_env": {"py_modules": ["x"]}}')
+    assert (leaves_after_s(), brings_modules()) == (58.5, True)
 
 
 def test_a_drawn_name_is_that_of_no_other_run(tmp_path: Path):
