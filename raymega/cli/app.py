@@ -16,6 +16,7 @@ import typer
 
 from raymega.cli.live_verbs import VERBS
 from raymega.cli.planning_verbs import PLANNING_VERBS
+from raymega.cli.sending_verbs import SENDING_VERBS
 from raymega.errors import ConfigError, RaymegaError
 
 Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")]
@@ -147,7 +148,7 @@ def dashboard(
     write_whole(Path(out), text)
 
 
-for verb in (*PLANNING_VERBS, *VERBS):
+for verb in (*PLANNING_VERBS, *SENDING_VERBS, *VERBS):
     app.command()(verb)
 
 

@@ -30,22 +30,31 @@ def resize(
 
 
 def drain(
-    run: Run,
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run's name or directory; with --self none: every run leaves.")
+    ] = "",
     node: Annotated[str, typer.Argument(metavar="NODE", help="A node's id or its beginning, host, or address.")] = "",
     deadline: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds until the node is gone.")] = 30.0,
     itself: Annotated[bool, typer.Option("--self", help="The node that this is typed on.")] = False,
 ) -> None:
     """Have a run leave a node between two steps, before the node is gone; nothing is lost.
 
+    Without RUN, as in a preStop hook, it waits until the node of Ray on this machine is left.
+
     \b
     Examples:
       raymega drain quick-otter 4c1f --deadline 30
       raymega drain quick-otter --self
+      raymega drain --self --deadline 25
     """
+    if not run and itself:
+        from raymega.driver.node_wrapper import leave_here
+
+        raise typer.Exit(leave_here(deadline_s=deadline))
+    if not run or itself == bool(node):
+        raise ConfigError("drain wants to know one thing: RUN and NODE, or RUN and --self, or --self alone.")
     from raymega.cli.live import drained
 
-    if itself == bool(node):
-        raise ConfigError("drain wants to know one thing: either NODE or --self.")
     typer.echo(drained(run, node=node or None, deadline_s=deadline))
 
 

@@ -3,10 +3,12 @@
     client ---- news(since) ----> controller        every answer renews the owner's lease
            <--- turns, end ------
            ---- stop(by) ------->                   Ctrl-C: at the next boundary, saved; a second one: at once
+           ---- hand_over() ---->                   in a Ray job, after a SIGTERM: the end needs no client any more
 
 The controller is an actor of its own, so that it does not hold up the client and the client does not hold up the run.
 """
 
+import math
 import signal
 import threading
 import time
@@ -20,7 +22,8 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymega.control.states import StopBy
-from raymega.driver.controller import Launch, RemoteController, controller_name
+from raymega.driver.controller import RemoteController
+from raymega.driver.launch import Launch, controller_name
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
 from raymega.driver.ray_session import NAMESPACE
@@ -83,6 +86,11 @@ class RunHandle:
         with suppress(RayActorError):  # it is over: the next news say how
             self._ask("stop", by, grace_s)
 
+    def hand_over(self) -> None:
+        """Let the controller end the run, and itself, whether or not this process is there."""
+        with suppress(RayActorError):
+            self._ask("hand_over")
+
     def _ask(self, what: str, *arguments: object) -> Any:
         """Call the controller; while another one takes its place, wait for that."""
         until = time.monotonic() + RESTART_LIMIT_S
@@ -119,15 +127,28 @@ def _beside_the_client(launch: Launch) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=launch.owner_lease_s is None)
 
 
-def follow(run: RunHandle, *, wishes: "Wishes", saw: Callable[[News], None]) -> Ended:
-    """Tell `saw` of all that happens until the run has ended."""
-    while True:
+def follow(
+    run: RunHandle, *, wishes: "Wishes", saw: Callable[[News], None], leaves_after_s: float | None = None
+) -> Ended | None:
+    """Tell `saw` of all that happens until the run has ended.
+
+    Args:
+        leaves_after_s: seconds from a SIGTERM until this process must be gone; None: as long as the run takes.
+    Returns:
+        How it ended; None: the time was over before, and the controller ends the run.
+    """
+    leave_t = math.inf
+    while time.monotonic() < leave_t:
         for wish in wishes.take():
             run.stop(wish)
+            if wish[0] == "terminate" and leaves_after_s is not None:
+                run.hand_over()
+                leave_t = min(leave_t, time.monotonic() + leaves_after_s)
         news = run.news()
         saw(news)
         if news.ended is not None:
             return news.ended
+    return None
 
 
 class Wishes:
@@ -145,10 +166,13 @@ class Wishes:
 
 
 @contextmanager
-def signals(*, term_grace_s: float) -> Iterator[Wishes]:
+def signals(*, term_grace_s: float | None) -> Iterator[Wishes]:
     """Turn Ctrl-C and SIGTERM into wishes for the time of the block; to be entered after Ray is connected.
 
     Ray installs a handler of its own for SIGTERM when it connects, which ends the process at once.
+
+    Args:
+        term_grace_s: seconds that a run has to be saved after a SIGTERM; None: what a save takes.
     """
     wishes = Wishes()
     if threading.current_thread() is not threading.main_thread():

@@ -5,41 +5,40 @@
                Controller.news      turns since n, and the end once there is one; renews the owner's lease
                Controller.stop      a stop is asked for
                Controller.ask       another size, or to be off a node: the brain's answer
+               Controller.hand_over its owner goes on purpose, and the run is to be ended without it
                Controller.leave     after the end: this process goes
 
 It runs in an actor of its own, `raymega:NAME`, or in the process that made it. A foreground run has an owner: when
-its news are not asked for any more, the run ends cleanly, and then the actor ends itself.
+its news are not asked for any more, the run ends cleanly, and then the actor ends itself. An owner that has little
+time, as the entry point of a Ray job that is stopped, hands the run over instead: then its end takes what it takes.
 """
 
 import os
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import ray
 
-from raymega.config.schema import Config
 from raymega.control.brain import brain_of
 from raymega.control.commands import Answer
 from raymega.control.events import StopAsked
 from raymega.control.loop import run
 from raymega.control.policy import Rules
-from raymega.control.states import Checkpoint, Failed, Finished, StopBy
+from raymega.control.states import Failed, Finished, StopBy
 from raymega.driver.asking import OVER, Wish
 from raymega.driver.beginning import Beginning, begin, take_over
 from raymega.driver.by_name import named
 from raymega.driver.chaos import check_orders
 from raymega.driver.json_lines import read_lines
+from raymega.driver.launch import Launch, controller_name
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News, Told
-from raymega.driver.node_watch import Device
 from raymega.driver.place import Place
-from raymega.driver.progress import Facts
-from raymega.driver.publishing import Imprint, Publisher
+from raymega.driver.publishing import Publisher
 from raymega.driver.ray_runtime import RayRuntime
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.threads import start_thread
@@ -47,45 +46,7 @@ from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError, Superseded
 
-OWNER_LEASE_S = 5.0
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """All a controller needs to know.
-
-    Args:
-        config: as resolved.
-        facts: what the summary of the run quotes.
-        eval_batches: full batches of one evaluation; 0: no evaluation.
-        sources: `module:callable` that makes the `Sources` from the config.
-        factory: `module:callable` that makes a worker.
-        checkpoint: what the run goes on from.
-        began_t: when it was asked for: the time that Ray takes to start is the run's too.
-        owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
-        id: tells this launch from any other in the same directory.
-    """
-
-    config: Config
-    run_dir: RunDirectory
-    checkpoint_dir: str
-    device: Device
-    imprint: Imprint
-    facts: Facts
-    eval_batches: int = 0
-    sources: str = "raymega.driver.sources:data_sources"
-    factory: str = "raymega.worker.worker:Worker"
-    checkpoint: Checkpoint | None = None
-    began_t: float = field(default_factory=time.time)
-    owner_lease_s: float | None = OWNER_LEASE_S
-    start_limit_s: float = 120.0
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def name(self) -> str:
-        assert self.config.run.name is not None, "a resolved config has a name"
-        return self.config.run.name
 
 
 class Controller:
@@ -99,6 +60,7 @@ class Controller:
         self._early: list[StopAsked] = []  # what was asked before there were hands to tell
         self._asked_at = time.monotonic()
         self._has_left, self._superseded = threading.Event(), False
+        self._handed_over = threading.Event()
 
     def start(self) -> None:
         """Begin, in threads. Raises: ConfigError if another run is alive in the directory."""
@@ -137,6 +99,14 @@ class Controller:
                 self._early.append(event)
             else:
                 self._runtime.tell(event)
+
+    def hand_over(self) -> None:
+        """Be without an owner from now on: end the run as it was asked to, and then this process."""
+        self._handed_over.set()
+
+    def is_ending(self) -> bool:
+        """Has its owner handed it over, or is the run over already?"""
+        return self._handed_over.is_set() or self._told.ended is not None
 
     def ask(self, wish: Wish) -> Answer:
         """Put `wish` before the brain and wait for its answer."""
@@ -217,8 +187,9 @@ class Controller:
     def _mind_owner(self, lease_s: float) -> None:
         """End the run when nobody asks for its news, and then this process."""
         while self._told.ended is None:
-            time.sleep(lease_s / 10)
-            if time.monotonic() - self._asked_at > lease_s:
+            if self._handed_over.wait(lease_s / 10):
+                self.wait()
+            elif time.monotonic() - self._asked_at > lease_s:
                 self.stop("client_gone", GONE_GRACE_S)
                 self.wait()
         while time.monotonic() - self._asked_at < lease_s:
@@ -258,11 +229,6 @@ class ControllerActor(Controller):
 CALLERS = 16  # each call of someone who waits has a thread
 RESTARTS = 1000  # of its process; attempts that bring no step end the run long before (`elastic.max_restarts`)
 RemoteController = ray.remote(num_cpus=0, max_restarts=RESTARTS, max_concurrency=CALLERS)(ControllerActor)
-
-
-def controller_name(run: str) -> str:
-    """The name of a run's controller, in namespace `raymega`."""
-    return f"raymega:{run}"
 
 
 def _skipped(run_dir: RunDirectory, *, after: int) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from raymega.config.fault import nearest
 from raymega.control.commands import Answer
 from raymega.control.events import DrainAsked, ResizeAsked
 from raymega.driver.asking import Wish
-from raymega.driver.controller import controller_name
 from raymega.driver.drain import tell_ray
+from raymega.driver.launch import controller_name
 from raymega.driver.news import Ended
 from raymega.driver.ray_session import NAMESPACE
 from raymega.errors import ClusterError, ConfigError
@@ -70,6 +70,14 @@ class LiveRun:
         except RayActorError as error:
             raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
         return answer
+
+    def is_ending(self) -> bool:
+        """Is it on its way to its end, without an owner? One that is gone meanwhile is."""
+        try:
+            ending: bool = ray.get(self.actor.is_ending.remote(), timeout=ANSWER_LIMIT_S)
+        except RayActorError:
+            return True
+        return ending
 
     def chaos(self, orders: tuple[str, ...]) -> None:
         """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""

@@ -2,6 +2,7 @@
 
     SIGTERM --> tell Ray: gone in `deadline_s` --> runs leave the node between two steps --> raylet leaves
                                                    or the deadline comes near              --> SIGTERM to Ray
+    raymega drain --self                           the same from a hook, for a Ray that was started without it
 
 A raylet is gone a tenth of a second after its own SIGTERM, and all that runs on its node with it; whoever sends SIGTERM
 to a machine (Kubernetes, a cloud's agent, a batch system) takes it away some seconds later. A second SIGTERM, or a
@@ -31,6 +32,7 @@ RAY_OWN_WAIT = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # Ray 2.60 waits 
 ENDING_S = 2.0  # of the deadline, kept for Ray's own end
 KILL_AFTER_S = 10.0
 TERMINATED, INTERRUPTED = 143, 130
+FIRST_PROCESS = 1  # of a machine, or of a container: all others are below it
 
 
 def run_node(
@@ -66,6 +68,21 @@ def run_node(
         return 0 if parting.is_left else TERMINATED
 
 
+def leave_here(
+    *, deadline_s: float, raylet_of: Callable[[int], Raylet | None] = raylet_below,
+    drain: Callable[..., str] = drain_node,
+) -> int:  # fmt: skip
+    """Have the node of Ray on this machine left, and wait for that: what a preStop hook does before Ray's SIGTERM.
+
+    Returns:
+        0 once it is left; 143 where it is still in use and the deadline near, or Ray could not be told.
+    """
+    with _signals() as heard:
+        parting = _leave(raylet_of(FIRST_PROCESS), heard, drain=drain, deadline_s=deadline_s, why="a hook")
+        _say(parting.reason)
+        return 0 if parting.is_left else TERMINATED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parting:
     """Whether the node was left before Ray ends on it, and why Ray ends now."""
@@ -74,13 +91,15 @@ class _Parting:
     reason: str
 
 
-def _leave(raylet: Raylet | None, heard: Ears, *, drain: Callable[..., str], deadline_s: float) -> _Parting:
+def _leave(
+    raylet: Raylet | None, heard: Ears, *, drain: Callable[..., str], deadline_s: float, why: str = "SIGTERM"
+) -> _Parting:
     """Have the node left, until that is so, the deadline comes near, or someone does not want to wait."""
     began = time.monotonic()
     if raylet is None:
         return _Parting(is_left=False, reason="no raylet runs here: nothing to be left")
-    _say(f"SIGTERM: node {raylet.node} is to be left within {deadline_s:.0f} s")
-    refused = drain(raylet.node, gcs_address=raylet.gcs_address, by_t=time.time() + deadline_s, reason="SIGTERM")
+    _say(f"{why}: node {raylet.node} is to be left within {deadline_s:.0f} s")
+    refused = drain(raylet.node, gcs_address=raylet.gcs_address, by_t=time.time() + deadline_s, reason=why)
     if refused:
         return _Parting(is_left=False, reason=f"{refused}; Ray ends at once")
     _tell_end(raylet.wait, heard, "left")

@@ -29,6 +29,7 @@ from ray.exceptions import RayError
 
 import raymega
 from raymega.driver import reaper
+from raymega.driver.in_a_job import brings_modules
 from raymega.driver.ray_access import Access, access_to
 from raymega.driver.ray_private import apply_auth_mode
 from raymega.errors import ClusterError
@@ -114,7 +115,7 @@ def _connect() -> None:
             "Start that cluster, or unset RAY_ADDRESS to have a local Ray started."
         ) from error
     hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
-    if hosts - {socket.gethostname()}:
+    if hosts - {socket.gethostname()} and not brings_modules():
         ray.shutdown()
         package = str(Path(raymega.__file__).parent)
         ray.init(

@@ -7,11 +7,10 @@ resolve -> lock -> prepare                  refused here: nothing was started
   <- summary, a sample of text, exit code
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from shlex import quote
 
@@ -23,12 +22,13 @@ from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
-from raymega.driver.controller import Launch
+from raymega.driver.in_a_job import leaves_after_s
+from raymega.driver.launch import Launch
 from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
 from raymega.driver.node_watch import Device, Row, cluster_of, device_of
-from raymega.driver.preflight import IN_A_JOB, Prepared, Resume, prepare, resolved, set_later_aside, write_config
+from raymega.driver.preflight import Prepared, Resume, prepare, resolved, set_later_aside, write_config
 from raymega.driver.progress import Facts, Memory
 from raymega.driver.publishing import Imprint
 from raymega.driver.ray_session import ray_session, starts_ray
@@ -39,8 +39,7 @@ from raymega.plan.planner import first_plan
 
 SPARE_CPUS = 2  # of a local Ray, for tasks of the data pipeline
 TERM_GRACE_S = 20.0
-JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0
-LEFT_FOR_THE_END_S = 1.0
+HANDED_OVER = 143
 Watch = Callable[[Turn], None] | None
 PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
 
@@ -89,9 +88,10 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
     cpus = (devices_wanted(config) + config.elastic.standbys) * config.run.cpus_per_worker + SPARE_CPUS
     if starts_ray():
         console.note(f"starting a local Ray with {cpus} CPUs")
+    limit_s = leaves_after_s()
     with (
         ray_session(cpus=cpus, leftovers=(prepared.run_dir.lock,)) as session,
-        signals(term_grace_s=_term_grace_s()) as wishes,
+        signals(term_grace_s=TERM_GRACE_S if limit_s is None else None) as wishes,
     ):
         if session.owned:
             console.note(f"it is up after {session.start_s:.1f} s")
@@ -102,10 +102,12 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
         lock.release()
         launch = launch_of(prepared, facts=facts_of(prepared), device=device)
         run = RunHandle.begin(replace(launch, began_t=began_t))
-        try:
-            return follow(run, wishes=wishes, saw=shown)
-        finally:
-            run.close()
+        with ExitStack() as on_end:
+            on_end.callback(run.close)
+            ended = follow(run, wishes=wishes, saw=shown, leaves_after_s=limit_s)
+            if ended is None:
+                on_end.pop_all()  # nothing of the run is to be ended here: its controller saves it
+        return ended or _handed_over(prepared, console=console)
 
 
 class Shown:
@@ -174,11 +176,15 @@ def launch_of(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
     )
 
 
-def _term_grace_s() -> float:
-    """Seconds that a SIGTERM leaves; a Ray job gets few."""
-    if IN_A_JOB not in os.environ:
-        return TERM_GRACE_S
-    return float(os.environ.get(JOB_STOP_WAIT_VARIABLE, JOB_STOP_WAIT_S)) - LEFT_FOR_THE_END_S
+def _handed_over(prepared: Prepared, *, console: Console) -> Ended:
+    """What is said, and the exit code, where the run is not saved yet and this process must go."""
+    config = quote(str(prepared.run_dir.config))
+    reason = (
+        f"SIGTERM: run {prepared.config.run.name} is handed over to its controller, which saves the next step and ends "
+        f"it. To go on: submit it again, or raymega train {config}"
+    )
+    console.note(reason)
+    return Ended(exit_code=HANDED_OVER, reason=reason)
 
 
 def _nothing_to_do(prepared: Prepared) -> str:

@@ -20,7 +20,7 @@ from raymega.data.manifest import MANIFEST
 from raymega.data.pack import PackedRows
 from raymega.data.token_file import open_shard, write_shard
 from raymega.driver import data_prepare, train  # noqa: F401  loaded while it may be: some tests give up the right to
-from raymega.driver.controller import Launch
+from raymega.driver.launch import Launch
 from raymega.driver.lock import Owner
 from raymega.driver.ray_session import RaySession
 from raymega.errors import ClusterError

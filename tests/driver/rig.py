@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from raymega.config.schema import Config
-from raymega.driver.controller import Controller, Launch
+from raymega.driver.controller import Controller
+from raymega.driver.launch import Launch
 from raymega.driver.progress import Facts
 from raymega.driver.publishing import Imprint
 from raymega.driver.run_dir import RunDirectory

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from raymega.driver.node_wrapper import ENDING_S, run_node
+from raymega.driver.node_wrapper import ENDING_S, leave_here, run_node
 from raymega.driver.ray_private import Raylet, raylet_below
 from raymega.errors import ConfigError
 from tests.waiting import eventually
@@ -60,6 +60,17 @@ def test_a_second_sigterm_does_not_wait(raylet, capsys):
     drain = drained(raylet, lambda: os.kill(os.getpid(), signal.SIGTERM), [])
     assert run_node(told("TERM"), deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=drain) == 143
     assert "a second time" in capsys.readouterr().err
+
+
+def test_a_hook_waits_until_the_node_is_left_or_the_deadline_is_near(raylet, capsys):
+    notices: list[str] = []
+    waits = drained(raylet, lambda: None, notices)
+    assert leave_here(deadline_s=ENDING_S + 0.1, raylet_of=lambda pid: raylet, drain=waits) == 143
+    goes = drained(raylet, raylet.process.kill, notices)
+    assert leave_here(deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=goes) == 0
+    assert notices == ["n1 at host:1: a hook"] * 2
+    assert leave_here(deadline_s=3600.0, raylet_of=lambda pid: None) == 143
+    assert "no raylet runs here" in capsys.readouterr().err
 
 
 def test_a_ctrl_c_is_passed_on_at_once():

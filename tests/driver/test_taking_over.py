@@ -15,8 +15,9 @@ import pytest
 import ray
 
 from raymega.control.events import ControllerTakenOver, StepCommitted
-from raymega.driver.controller import RemoteController, controller_name
+from raymega.driver.controller import RemoteController
 from raymega.driver.journal import read_head
+from raymega.driver.launch import controller_name
 from raymega.driver.lock import read_owner
 from raymega.driver.news import News
 from raymega.driver.ray_session import NAMESPACE

@@ -1,0 +1,69 @@
+"""The verbs that send something away: a run to a cluster, its weights to other programs; `cli.app` has the others."""
+
+from typing import Annotated
+
+import typer
+
+
+def submit(
+    config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")
+    ] = [],  # noqa: B006  typer reads it as the default and copies it
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The dashboard, http://HOST:8265."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Print what it prints, and exit as the run does.")] = False,
+    resume: Annotated[str, typer.Option(metavar="auto|STEP|none", help="Which checkpoint to go on from.")] = "auto",
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The interpreter on the cluster; default: the one of its Ray.")
+    ] = None,
+    py_module: Annotated[
+        list[str], typer.Option("--py-module", metavar="DIR", help="A package of your own that travels; repeatable.")
+    ] = [],  # noqa: B006  as above
+) -> None:
+    """Train as a job of a Ray cluster; the same run.name again goes on where the run was saved.
+
+    \b
+    Examples:
+      raymega submit nano --address http://head:8265 --set run.dir=/shared/runs --set run.name=demo --follow
+      raymega submit run.yaml --set run.dir=/shared/runs --set checkpoint.path=s3://bucket/demo
+    """
+    from raymega.cli.submitting import submitted
+    from raymega.driver.reading import config_of, resume_of
+
+    read = config_of(config, overrides=tuple(sets))
+    job = submitted(
+        read,
+        address=address,
+        resume=str(resume_of(resume)),
+        python=python,
+        py_modules=tuple(py_module),
+        tell=typer.echo,
+    )
+    if follow:
+        raise typer.Exit(job.follow(lambda text: typer.echo(text, nl=False)))
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A directory that holds nothing yet, or s3://..")],
+    step: Annotated[
+        str, typer.Option(metavar="auto|STEP", help="Which checkpoint; auto: the newest whole one.")
+    ] = "auto",
+) -> None:
+    """Write a run's parameters as safetensors: whole tensors under global names, whatever mesh trained them.
+
+    \b
+    Examples:
+      raymega export quick-otter weights
+      raymega export runs/quick-otter s3://bucket/weights --step 200
+    """
+    from raymega.driver.exporting import export_run
+    from raymega.driver.reading import run_directory
+
+    typer.echo(str(export_run(run_directory(run), to=path, step=step)))
+
+
+SENDING_VERBS = (submit, export)

@@ -1,0 +1,56 @@
+"""What a controller is told of the run that it is to lead, and the name that it goes by."""
+
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from raymega.config.schema import Config
+from raymega.control.states import Checkpoint
+from raymega.driver.node_watch import Device
+from raymega.driver.progress import Facts
+from raymega.driver.publishing import Imprint
+from raymega.driver.run_dir import RunDirectory
+
+OWNER_LEASE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """All a controller needs to know.
+
+    Args:
+        config: as resolved.
+        facts: what the summary of the run quotes.
+        eval_batches: full batches of one evaluation; 0: no evaluation.
+        sources: `module:callable` that makes the `Sources` from the config.
+        factory: `module:callable` that makes a worker.
+        checkpoint: what the run goes on from.
+        began_t: when it was asked for: the time that Ray takes to start is the run's too.
+        owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
+        id: tells this launch from any other in the same directory.
+    """
+
+    config: Config
+    run_dir: RunDirectory
+    checkpoint_dir: str
+    device: Device
+    imprint: Imprint
+    facts: Facts
+    eval_batches: int = 0
+    sources: str = "raymega.driver.sources:data_sources"
+    factory: str = "raymega.worker.worker:Worker"
+    checkpoint: Checkpoint | None = None
+    began_t: float = field(default_factory=time.time)
+    owner_lease_s: float | None = OWNER_LEASE_S
+    start_limit_s: float = 120.0
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def name(self) -> str:
+        assert self.config.run.name is not None, "a resolved config has a name"
+        return self.config.run.name
+
+
+def controller_name(run: str) -> str:
+    """The name of a run's controller, in namespace `raymega`."""
+    return f"raymega:{run}"

@@ -1,0 +1,149 @@
+"""A run as a Ray job: what is sent to a cluster over HTTP, and what comes back of it.
+
+    config --> Submission    a name, the config as it was read, the command that the job runs
+           --> Job           config.yaml as working directory, this package and modules of one's own beside it
+    logs   <--               the controller's one line a step
+    code   <--               the run's own exit code, which `ray job submit` itself only tells as 0 or 1
+
+The command is a `python3` that gives way to Ray's own interpreter (`job.start`), unless one is named.
+Source: Ray's job submission SDK, version 2.60.
+"""
+
+import asyncio
+import os
+import random
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+import raymega
+from raymega.config.load import to_yaml
+from raymega.config.schema import Config
+from raymega.driver.names import draw_name
+from raymega.driver.paths import refuse_relative
+from raymega.errors import ClusterError, ConfigError
+
+PYTHON = "python3"
+CONFIG = "config.yaml"
+RUN_KEY = "raymega.run"
+ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"  # Ray takes it before any address that it is given
+ENDED = re.compile(r"run \S+ ended with exit code (\d+)")
+STOPPED = 143
+STATUS_LIMIT_S, LOOK_S = 30.0, 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A run that may be sent. `id`: the job's name."""
+
+    id: str
+    run: str
+    directory: str
+    config: str
+    entrypoint: str
+
+
+def submission_of(config: Config, *, resume: str = "auto", python: str | None = None) -> Submission:
+    """What is to be sent for `config`.
+
+    Args:
+        python: the interpreter to run under, as the cluster's nodes find it; None: Ray's own.
+    Raises: ConfigError, DataError for a path that a job would not find.
+    """
+    refuse_relative(config)
+    name = config.run.name or draw_name(Path(config.run.dir), dice=random.SystemRandom())
+    named = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+    return Submission(
+        id=f"raymega-{name}-{secrets.token_hex(3)}",
+        run=name,
+        directory=str(Path(config.run.dir) / name),
+        config=to_yaml(named),
+        entrypoint=join([python or PYTHON, "-m", "raymega.job", CONFIG, "--resume", resume]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that a cluster has taken."""
+
+    id: str
+    address: str
+    client: Any  # Any: Ray's client has no type
+
+    @classmethod
+    def submit(cls, submission: Submission, *, address: str | None, py_modules: tuple[str, ...] = ()) -> "Job":
+        """Send it. Raises: ClusterError where no cluster answers, or it does not take the job."""
+        if address is not None:
+            os.environ[ADDRESS_VARIABLE] = address
+        package = str(Path(raymega.__file__).parent)
+        with _refusals(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
+            (Path(folder) / CONFIG).write_text(submission.config, encoding="utf-8")
+            client = JobSubmissionClient(address)
+            client.submit_job(
+                entrypoint=submission.entrypoint,
+                submission_id=submission.id,
+                metadata={RUN_KEY: submission.run},
+                runtime_env={"working_dir": folder, "py_modules": [package, *py_modules], "excludes": ["__pycache__"]},
+            )
+            return cls(id=submission.id, address=client.get_address(), client=client)
+
+    def follow(self, tell: Callable[[str], None]) -> int:
+        """Pass on what the job prints until it is over; the run's exit code."""
+        codes: list[int] = []
+
+        async def tail() -> None:
+            async for text in self.client.tail_job_logs(self.id):
+                codes.extend(map(int, ENDED.findall(text)))
+                tell(text)
+
+        with _refusals(self.address):
+            asyncio.run(tail())
+            return exit_code_of(*self._over(), said=codes[-1] if codes else None)
+
+    def _over(self) -> tuple[str, int | None]:
+        """Its status, once that is final: what it prints may end a moment before."""
+        until = time.monotonic() + STATUS_LIMIT_S
+        while True:
+            info = self.client.get_job_info(self.id)
+            if JobStatus(info.status).is_terminal() or time.monotonic() > until:
+                return str(info.status.value), info.driver_exit_code
+            time.sleep(LOOK_S)
+
+
+def exit_code_of(status: str, code: int | None, *, said: int | None) -> int:
+    """The exit code of a run whose job has this status.
+
+    Args:
+        code: of its entry point, where Ray knows it: not of a job that was stopped.
+        said: what the run said last of its end.
+    """
+    if code is not None:
+        return code
+    if status == "STOPPED":
+        return STOPPED if said is None else said
+    return 0 if status == "SUCCEEDED" else ClusterError.exit_code
+
+
+@contextmanager
+def _refusals(address: str | None) -> Iterator[None]:
+    """What Ray's client raises, as an error that says what to do."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"the job cannot be sent: {error}. Mend what is named.") from error
+    except (ConnectionError, RuntimeError, RayError) as error:
+        where = address or os.environ.get(ADDRESS_VARIABLE) or os.environ.get("RAY_ADDRESS") or "this machine"
+        raise ClusterError(
+            f"no job can be sent to {where}: {str(error).strip().splitlines()[0]} Name the cluster's dashboard with "
+            "--address http://HOST:8265; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
+        ) from error

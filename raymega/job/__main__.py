@@ -1,0 +1,5 @@
+"""`python -m raymega.job CONFIG`."""
+
+from raymega.job.start import main
+
+main()

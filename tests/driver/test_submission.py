@@ -1,0 +1,55 @@
+"""What is sent for a job, and the exit code that comes back; no cluster is asked."""
+
+import pytest
+
+from raymega.config.load import load
+from raymega.config.schema import Config
+from raymega.driver.submission import ENDED, Job, exit_code_of, submission_of
+from raymega.errors import ClusterError, ConfigError
+
+
+def config(**run: str) -> Config:
+    return Config.model_validate({"run": {"dir": "/runs", **run}, "training": {"steps": 7}})
+
+
+def test_what_is_sent_has_a_name_so_that_the_run_can_be_found_and_gone_on_with():
+    sent = submission_of(config(name="demo"), resume="200")
+    assert (sent.run, sent.directory, sent.id.startswith("raymega-demo-")) == ("demo", "/runs/demo", True)
+    assert sent.entrypoint == "python3 -m raymega.job config.yaml --resume 200"
+    assert load(sent.config, source="sent") == config(name="demo")
+    drawn = submission_of(config())
+    assert load(drawn.config, source="sent").run.name == drawn.run
+
+
+def test_an_interpreter_that_is_named_is_taken():
+    assert submission_of(config(), python="/my env/python").entrypoint.startswith("'/my env/python' -m raymega.job")
+
+
+def test_a_path_that_a_job_would_not_find_is_refused_before_anything_is_sent():
+    with pytest.raises(ConfigError, match=r"run\.dir: runs is relative"):
+        submission_of(Config())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said", "means"),
+    [
+        ("SUCCEEDED", 0, 0, 0),
+        ("FAILED", 6, 6, 6),
+        ("STOPPED", None, 75, 75),
+        ("STOPPED", None, None, 143),
+        ("FAILED", None, None, 4),
+        ("SUCCEEDED", None, None, 0),
+    ],
+)
+def test_the_exit_code_is_the_runs_own_also_where_ray_does_not_know_it(status, code, said, means):
+    assert exit_code_of(status, code, said=said) == means
+
+
+def test_the_end_of_a_run_is_read_from_what_it_prints():
+    assert ENDED.findall("x\nrun demo ended with exit code 75: SIGTERM: stopped and saved\n  loss") == ["75"]
+
+
+def test_an_address_where_nothing_answers_is_named(monkeypatch):
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")  # discard: nobody listens
+    with pytest.raises(ClusterError, match=r"no job can be sent to http://127\.0\.0\.1:9: .*--address"):
+        Job.submit(submission_of(config()), address="http://127.0.0.1:9")

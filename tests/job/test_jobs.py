@@ -1,0 +1,103 @@
+"""A run as a Ray job: it is stopped, goes on when it is submitted again, fails with its code, and leaves nothing."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.job_submission import JobSubmissionClient
+
+from raymega.cli.watching import log_text
+from raymega.config.load import load
+from raymega.driver.finding import end_of
+from raymega.driver.json_lines import read_lines
+from raymega.driver.run_dir import RunDirectory
+from raymega.driver.run_status import status_of
+from raymega.driver.submission import Job, submission_of
+from tests.driver.rig import wait_for
+from tests.end_to_end.client import TINY
+from tests.house.rooms import ROOT
+from tests.job.cluster import LIMIT_S, JobCluster
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+OURS = ("raymega.job", "workloads/train.py", "ControllerActor", "WorkerActor")
+HERE = {"working_dir": str(ROOT)}
+
+
+@pytest.fixture
+def cluster() -> Iterator[JobCluster]:
+    begun = JobCluster()
+    yield begun
+    begun.close()
+
+
+def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster: JobCluster, tmp_path: Path):
+    run, jobs = RunDirectory(path=tmp_path / "runs" / "tiny"), first_answer(cluster)
+    config = tmp_path / "tiny.yaml"
+    config.write_text(yaml.safe_dump(TINY | {"parallelism": {}, "run": TINY["run"] | {"dir": str(tmp_path / "runs")}}))
+    submit_by_ray(cluster, "first", "python3", "workloads/train.py", str(config))
+    jobs.submit_job(entrypoint=f"{sys.executable} workloads/train.py nano", submission_id="bad", runtime_env=HERE)
+    wait_for(lambda: steps(run) >= 3, limit_s=LIMIT_S)
+    assert status_of(run).state == "Training"
+    assert log_text(str(run.path), rank=0) != ""
+
+    jobs.stop_job("first")
+    wait_for(lambda: not run.lock.exists(), limit_s=LIMIT_S)
+    wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
+    reached, said = steps(run), jobs.get_job_logs("first")
+    assert (str(jobs.get_job_status("first")), end_of(run)["exit_code"]) == ("STOPPED", 75)
+    assert saved(run) == [reached]
+    assert "going on with Ray's own" in said
+    assert "is handed over to its controller" in said
+
+    failed = jobs.get_job_info("bad")
+    assert (str(failed.status), failed.driver_exit_code) == ("FAILED", 2)
+    assert "run.dir: runs is relative" in failed.message
+
+    again = Job.submit(submission_of(load(config.read_text(), source="tiny")), address=cluster.dashboard)
+    wait_for(lambda: steps(run) > reached, limit_s=LIMIT_S)
+    stop(cluster, run)
+    told: list[str] = []
+    assert again.follow(told.append) == 0
+    assert f"training goes on after step {reached}" in "".join(told)
+    assert str(jobs.get_job_status(again.id)) == "SUCCEEDED"
+    wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
+    assert (saved(run)[-1], run.lock.exists()) == (steps(run), False)
+
+
+def first_answer(cluster: JobCluster) -> JobSubmissionClient:
+    """The cluster's job server, as soon as it answers."""
+    found: list[JobSubmissionClient] = []
+
+    def answers() -> bool:
+        assert cluster.process.poll() is None, cluster.log.read_text()
+        try:
+            found.append(JobSubmissionClient(cluster.dashboard))
+        except (ConnectionError, RuntimeError):
+            return False
+        return True
+
+    wait_for(answers, limit_s=LIMIT_S)
+    return found[0]
+
+
+def submit_by_ray(cluster: JobCluster, name: str, *entrypoint: str) -> None:
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.dashboard]
+    how = ["--no-wait", "--submission-id", name, "--working-dir", str(ROOT), "--", *entrypoint]
+    subprocess.run([*ray, *how], env=cluster.env, check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
+
+
+def stop(cluster: JobCluster, run: RunDirectory) -> None:
+    command = [str(Path(sys.executable).parent / "raymega"), "stop", str(run.path)]
+    env = cluster.env | {"RAY_ADDRESS": cluster.address, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=env, check=True, timeout=LIMIT_S)
+
+
+def steps(run: RunDirectory) -> int:
+    return max((line["step"] for line in read_lines(run.metrics)), default=0)
+
+
+def saved(run: RunDirectory) -> list[int]:
+    return sorted(int(path.parent.name.removeprefix("step-")) for path in run.checkpoints.glob("step-*/manifest.json"))
