@@ -36,7 +36,7 @@ class RunConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where every node has it, else cpu."""
     init_from: str | None = None
-    """A checkpoint directory whose parameters start this run; optimizer and position start fresh."""
+    """A run, or a checkpoint of one, whose parameters start this run; optimizer and position start fresh."""
 
 
 class InitConfig(Section):
@@ -248,6 +248,8 @@ class ElasticConfig(Section):
     """Whose clocks the calendar goes by, as Europe/Berlin; summer time is followed."""
     priority: int = 0
     """Among the runs of one cluster: those with less give devices to those with more, down to their min_devices."""
+    notices: Literal["auto", "off", "aws", "gcp", "azure"] = "auto"
+    """Whose word counts that a node is to go; auto: on nodes marked as spot, that of the cloud that they belong to."""
     chaos: tuple[str, ...] = ()
     """What goes wrong on purpose, as in `kill stage=1 replica=0 step=40 action=B3`; each once in a run."""
 

@@ -81,10 +81,16 @@ class NodeWatch:
     """Tells what the table says: at once, and from a thread of its own whenever something has changed."""
 
     def __init__(
-        self, *, device: Device, cpus_per_worker: int, tell: Callable[[NodesChanged | DrainAsked], None], failed: Failed
+        self,
+        *,
+        device: Device,
+        cpus_per_worker: int,
+        tell: Callable[[NodesChanged | DrainAsked], None],
+        failed: Failed,
+        looked: Callable[[Iterable[Row]], None] = lambda rows: None,
     ) -> None:
         self._device: Device = device
-        self._cpus_per_worker, self._tell = cpus_per_worker, tell
+        self._cpus_per_worker, self._tell, self._looked = cpus_per_worker, tell, looked
         self.alive: frozenset[NodeId] = frozenset()
         self.addresses: dict[NodeId, str] = {}
         self._seen: tuple[NodeDevices, ...] | None = None
@@ -115,6 +121,7 @@ class NodeWatch:
             self.addresses |= alive  # a seat may be asked for on a node that has just gone: Ray refuses it
             self.alive = frozenset(alive)
             self._tell(NodesChanged(nodes=seen))
+        self._looked(rows)
         draining = draining_nodes()
         for notice in notices(draining, seen=self._draining, now=time.time()):
             self._tell(notice)

@@ -40,6 +40,7 @@ from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.spot.agents import SpotAgents
 from raymega.driver.tenure import Tenure
 from raymega.driver.time_sheets import TimeSheets
 from raymega.driver.traces import Traces
@@ -86,9 +87,11 @@ class RayRuntime:
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
+        self._agents = SpotAgents(config.elastic.notices)
         self._watch = NodeWatch(
-            device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail
-        )
+            device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail,
+            looked=self._agents.follow,
+        )  # fmt: skip
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
         hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
         self._workers = WorkerGroup(
@@ -188,6 +191,7 @@ class RayRuntime:
         end_workers()
         self._clerk.shutdown()
         self._watch.close()
+        self._agents.close()
         self._rendezvous.close()
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], None]) -> None:

@@ -1,0 +1,83 @@
+"""The agent of a run on one node: an actor without CPUs that hears notices, and tells Ray that the node goes.
+
+    notice --> Ray's drain, with the deadline --> every run reads it in Ray's table, and leaves
+                                              --> the node is left: tell the cloud, and go, so that the raylet may
+
+An agent belongs to the controller that has started it and goes with it.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+import psutil
+import ray
+
+from raymega.driver.ray_private import drain_node
+from raymega.driver.spot.choosing import sources_of, vendor_here
+from raymega.driver.spot.notice import Notice
+from raymega.driver.spot.sources import Source
+from raymega.driver.spot.watching import SpotWatch
+from raymega.driver.threads import start_thread
+
+LOOK_S = 0.2
+IDLE, OWN = "ray::IDLE", "ray::SpotAgent"
+
+
+class SpotAgent:
+    """Watches over the node that it is started on."""
+
+    def __init__(self, notices: str) -> None:
+        context = ray.get_runtime_context()
+        self._node, self._gcs_address = context.get_node_id(), context.gcs_address
+        sources = sources_of(notices, env=os.environ, vendor=vendor_here())
+        self._names = tuple(source.name for source in sources)
+        self._watch = SpotWatch(sources, leave=self._have_left, failed=_end)
+
+    def asks(self) -> tuple[str, ...]:
+        """The names of its sources."""
+        return self._names
+
+    def _have_left(self, source: Source, notice: Notice) -> str:
+        refused = drain_node(self._node, gcs_address=self._gcs_address, by_t=notice.by_t, reason=notice.cause)
+        if not refused:
+            start_thread(lambda: self._see_off(source, notice), name="see-off", failed=_end)
+        return refused
+
+    def _see_off(self, source: Source, notice: Notice) -> None:
+        """Once the node is left, let the cloud know and go; it need not be told after the deadline."""
+        raylet = psutil.Process(os.getppid())
+        wait_until(lambda: not is_used(names_of(raylet.children())), by_t=notice.by_t)
+        if notice.ack and time.time() < notice.by_t:
+            source.acknowledge(notice)
+        os._exit(0)
+
+
+def is_used(processes: tuple[str, ...]) -> bool:
+    """Whether one of a raylet's processes does something for somebody; an agent of another run does not count."""
+    return any(name.startswith("ray::") and not name.startswith((IDLE, OWN)) for name in processes)
+
+
+def names_of(processes: list[psutil.Process]) -> tuple[str, ...]:
+    """What each calls itself; one that has ended meanwhile is left out."""
+    found = []
+    for process in processes:
+        try:
+            found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return tuple(found)
+
+
+def wait_until(holds: Callable[[], bool], *, by_t: float) -> None:
+    """Return as soon as `holds`, or at `by_t`."""
+    while not holds() and time.time() < by_t:
+        time.sleep(LOOK_S)
+
+
+def _end(error: BaseException) -> None:
+    """A watch that is broken is none: be gone, so that the controller may start another."""
+    os._exit(1)
+
+
+RemoteSpotAgent = ray.remote(num_cpus=0, max_concurrency=2)(SpotAgent)

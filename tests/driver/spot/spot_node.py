@@ -1,0 +1,72 @@
+"""A cluster of two nodes, one of them spot, whose cloud takes it back; prints what happened as JSON.
+
+A program of its own, since a process is connected to one Ray at a time.
+"""
+
+import json
+import os
+import sys
+import time
+
+import ray
+from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raymega.driver.ray_private import draining_nodes
+from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.spot.agents import SpotAgents
+from raymega.driver.spot.choosing import AZURE_VARIABLE
+from raymega.plan.cluster import MARKET_LABEL
+from tests.driver.rig import wait_for
+from tests.driver.spot.loopback import Cloud, serving
+from tests.driver.spot.test_clouds import EVENT
+
+WARNING_S = 30.0  # of a preemption by Azure
+
+
+@ray.remote(num_cpus=1)
+class Work:
+    """Something that uses the node."""
+
+    def begun(self) -> int:
+        return os.getpid()
+
+
+def main() -> None:
+    with serving("azure") as cloud:
+        os.environ[AZURE_VARIABLE] = cloud.base  # nodes take it from this process
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        spot = cluster.add_node(num_cpus=1, labels={MARKET_LABEL: "spot"})
+        ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        agents = SpotAgents("auto")
+        try:
+            told = follow(agents, cloud, node=spot.node_id)
+        finally:
+            agents.close()
+            ray.shutdown()
+            cluster.shutdown()
+    print(json.dumps(told))
+
+
+def follow(agents: SpotAgents, cloud: Cloud, *, node: str) -> dict[str, object]:
+    work = Work.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+    ray.get(work.begun.remote())
+    agents.follow(ray.nodes())
+    wait_for(lambda: any(path.startswith("/metadata/scheduled") for _, path in cloud.asked))
+    told_t = time.time()
+    cloud.say({"Events": [EVENT | {"NotBefore": ""}]})
+    heard_s = wait_for(lambda: node in draining_nodes())
+    left_s = draining_nodes()[node] - told_t
+    early = list(cloud.posted)
+    ray.kill(work)  # as a run that has left
+    gone_s = wait_for(lambda: not any(row["Alive"] for row in ray.nodes() if row["NodeID"] == node))
+    agents.follow(ray.nodes())
+    return {
+        "heard_s": heard_s, "left_s": left_s, "gone_s": gone_s, "early": len(early),
+        "posted": [json.loads(body) for body in cloud.posted],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit()
