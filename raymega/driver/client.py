@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -26,9 +26,12 @@ from raymega.driver.controller import RemoteController
 from raymega.driver.launch import Launch, controller_name
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
+from raymega.driver.node_watch import Row
+from raymega.driver.ray_private import draining_nodes, is_head
 from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import ClusterError, ConfigError, RaymegaError
+from raymega.plan.cluster import NodeId, is_spot
 
 ASK_WAIT_S = 0.5  # how late a Ctrl-C may be passed on
 END_LIMIT_S = 10.0
@@ -123,8 +126,22 @@ class RunHandle:
 
 
 def _beside_the_client(launch: Launch) -> NodeAffinitySchedulingStrategy:
-    """On this node; a run without an owner may go elsewhere, and outlive it."""
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=launch.owner_lease_s is None)
+    """On this node, if it stays; a run without an owner may go elsewhere, and outlive it."""
+    node = controller_node(ray.nodes(), here=ray.get_runtime_context().get_node_id(), draining=draining_nodes())
+    return NodeAffinitySchedulingStrategy(node, soft=launch.owner_lease_s is None)
+
+
+def controller_node(rows: Iterable[Row], *, here: NodeId, draining: Collection[NodeId]) -> NodeId:
+    """Where a controller belongs: beside its client, or on a node that stays where that one may be taken back.
+
+    Where all may be taken back, or are to go, it is beside its client; of others the head of the cluster comes first.
+    """
+    staying = [
+        row for row in rows if row["Alive"] and row["NodeID"] not in draining and not is_spot(row.get("Labels", {}))
+    ]
+    if not staying or here in [row["NodeID"] for row in staying]:
+        return here
+    return str(min(staying, key=lambda row: (not is_head(row["Resources"]), row["NodeID"]))["NodeID"])
 
 
 def follow(

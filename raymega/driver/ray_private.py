@@ -4,6 +4,7 @@ draining_nodes     Ray tells of a drain notice only through a private call, meas
                    with a Ray that lacks it the answer is "none", and a drained node is noticed when it is gone
 drain_node         the call behind the hidden `ray drain-node` (3 ms); with a Ray that lacks it a run can still be told,
                    by `raymega drain RUN NODE`
+HOUSEKEEPING       names of processes; one that is not known looks like work, and its node is left at the deadline
 raylet_below       a raylet's own arguments say which node it is; one that does not say so ends at its SIGTERM
 apply_auth_mode    Ray reads RAY_AUTH_MODE when it is imported; a Ray that cannot read it again must find it set
 """
@@ -23,6 +24,9 @@ from ray.exceptions import RayError
 Poll = Callable[[], dict[str, int]]
 PREEMPTION = 2  # DRAIN_NODE_REASON_PREEMPTION of autoscaler.proto, which a node cannot refuse
 DRAIN_LIMIT_S = 5.0
+HOUSEKEEPING = (  # what a raylet's processes call themselves that do nothing for anybody (Ray 2.60, `ray_constants`)
+    "ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::SPILL", "ray::RESTORE", "ray::DELETE",
+)  # fmt: skip
 HEAD_RESOURCE = "node:__internal_head__"
 
 

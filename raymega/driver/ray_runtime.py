@@ -28,13 +28,14 @@ from raymega.control.events import (
 )
 from raymega.control.states import GENERATIONS, State, seats_of
 from raymega.driver.asking import Desk
+from raymega.driver.capacity import Capacity
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.hiring import hiring_of
 from raymega.driver.listening import Hearing
 from raymega.driver.live_figures import Vital, Vitals
 from raymega.driver.membership import Membership
-from raymega.driver.node_watch import NodeWatch
+from raymega.driver.node_watch import NodeWatch, Row
 from raymega.driver.place import Place
 from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Publisher
@@ -87,10 +88,10 @@ class RayRuntime:
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
-        self._agents = SpotAgents(config.elastic.notices)
+        self._agents, self._capacity = SpotAgents(config.elastic.notices), Capacity(config, device=place.device)
         self._watch = NodeWatch(
             device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail,
-            looked=self._agents.follow,
+            looked=self._saw_nodes,
         )  # fmt: skip
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
         hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
@@ -192,6 +193,7 @@ class RayRuntime:
         self._clerk.shutdown()
         self._watch.close()
         self._agents.close()
+        self._capacity.close()
         self._rendezvous.close()
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], None]) -> None:
@@ -207,6 +209,10 @@ class RayRuntime:
 
     def _fail(self, error: BaseException) -> None:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
+
+    def _saw_nodes(self, rows: Iterable[Row]) -> None:
+        self._agents.follow(rows)
+        self._capacity.follow(rows)
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
         self.tell(outcome_of(command, membership=self._membership, publisher=self._publisher))

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from raymega.config.schema import Config
+from raymega.driver.client import controller_node
 from raymega.driver.in_a_job import JOB, STOP_WAIT, brings_modules, leaves_after_s
 from raymega.driver.names import draw_name
 from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
 from raymega.driver.paths import refuse_relative
+from raymega.driver.ray_private import HEAD_RESOURCE
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.driver.translate import failed
 from raymega.errors import ConfigError, DataError, PlanError, StateError
+from raymega.plan.cluster import MARKET_LABEL
 
 
 def row(node: str, *, alive: bool = True, host: str = "elsewhere", **resources: float) -> dict[str, object]:
@@ -76,6 +79,15 @@ def test_only_the_entry_point_of_a_job_must_be_gone_in_time(monkeypatch):
     monkeypatch.setenv(STOP_WAIT, "60")
     monkeypatch.setenv(JOB, '{"runtime_env": {"py_modules": ["x"]}}')
     assert (leaves_after_s(), brings_modules()) == (58.5, True)
+
+
+def test_a_controller_is_beside_its_client_unless_that_node_may_be_taken_back():
+    head, spot, stays = row("9", **{HEAD_RESOURCE: 1.0}), row("1") | {"Labels": {MARKET_LABEL: "spot"}}, row("2")
+    assert controller_node([head, spot, stays], here="2", draining=()) == "2"
+    assert controller_node([head, spot, stays], here="1", draining=()) == "9"
+    assert controller_node([spot, stays], here="1", draining=()) == "2"
+    assert controller_node([head, stays], here="2", draining={"2"}) == "9"
+    assert controller_node([spot, row("3", alive=False)], here="1", draining=()) == "1"
 
 
 def test_a_drawn_name_is_that_of_no_other_run(tmp_path: Path):

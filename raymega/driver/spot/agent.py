@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 import ray
 
-from raymega.driver.ray_private import drain_node
+from raymega.driver.ray_private import HOUSEKEEPING, drain_node
 from raymega.driver.spot.choosing import sources_of, vendor_here
 from raymega.driver.spot.notice import Notice
 from raymega.driver.spot.sources import Source
@@ -21,7 +21,7 @@ from raymega.driver.spot.watching import SpotWatch
 from raymega.driver.threads import start_thread
 
 LOOK_S = 0.2
-IDLE, OWN = "ray::IDLE", "ray::SpotAgent"
+OWN = "ray::SpotAgent"
 
 
 class SpotAgent:
@@ -55,7 +55,7 @@ class SpotAgent:
 
 def is_used(processes: tuple[str, ...]) -> bool:
     """Whether one of a raylet's processes does something for somebody; an agent of another run does not count."""
-    return any(name.startswith("ray::") and not name.startswith((IDLE, OWN)) for name in processes)
+    return any(name.startswith("ray::") and not name.startswith((*HOUSEKEEPING, OWN)) for name in processes)
 
 
 def names_of(processes: list[psutil.Process]) -> tuple[str, ...]:

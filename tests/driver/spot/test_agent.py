@@ -23,7 +23,7 @@ def test_agents_are_where_the_config_wants_them():
 
 
 def test_a_node_is_used_as_long_as_one_of_its_processes_does_something():
-    agents = ("ray::IDLE", "/usr/bin/python dashboard_agent.py", "ray::SpotAgent", "ray::SpotAgent.asks")
+    agents = ("ray::IDLE", "ray::DashboardAgent", "/usr/bin/python log_monitor.py", "ray::SpotAgent.asks")
     assert not is_used(agents)
     assert is_used((*agents, "ray::WorkerActor.pulse"))
 
