@@ -107,6 +107,7 @@ def ray_of(lock: Path | None) -> Iterator[None]:
 
 def _connect() -> None:
     """Connect to the cluster of RAY_ADDRESS; hand it the package where it has hosts other than this one."""
+    refuse_dashboard(os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except ConnectionError as error:
@@ -120,6 +121,15 @@ def _connect() -> None:
         package = str(Path(raymega.__file__).parent)
         ray.init(
             namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env={"py_modules": [package]}
+        )
+
+
+def refuse_dashboard(address: str) -> None:
+    """Refuse the address that jobs are sent to, where Ray itself is meant. Raises: ClusterError."""
+    if address.startswith(("http://", "https://")):
+        raise ClusterError(
+            f"RAY_ADDRESS={address} is a dashboard, which takes jobs; this speaks with Ray itself. Set RAY_ADDRESS to "
+            "HOST:6379, and RAY_API_SERVER_ADDRESS to the dashboard."
         )
 
 

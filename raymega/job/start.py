@@ -20,11 +20,17 @@ NO_RAY = 4
 
 def main() -> None:
     """Train what the command line says; ends the process with the exit code of the run."""
-    if find_spec(NEEDED) is None:
+    if not is_here(NEEDED):
         become_rays_own(interpreter_above(os.getppid()))
     from raymega.job.entry import main as run  # loads what needs the right interpreter
 
     run()
+
+
+def is_here(package: str) -> bool:
+    """Whether this interpreter has a package; a mere folder of its name, as /tmp/ray, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def become_rays_own(interpreter: str | None) -> None:

@@ -1,7 +1,7 @@
 """A run on a cluster whose nodes go and come, and whose size is changed; prints what happened as JSON.
 
     head 2, n1 2     dp=2 pp=2
-    head 2           one of two      Ray is told that n1 is to go, as `raymega node` does on SIGTERM
+    head 2           one of two      n1 is spot, and its cloud says that it is to go: the run's agent tells Ray
     head 2, n2 2     dp=2 pp=2       n2 comes
     head 2, n2 2     dp=1 pp=2       raymega resize --plan dp=1,pp=2
     head 2, n2 2     dp=2 tp=2       asked for, with two new workers
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,18 @@ from raymega.driver.console import LineConsole
 from raymega.driver.live_run import LiveRun
 from raymega.driver.news import Ended
 from raymega.driver.preflight import prepare, resolved, write_config
-from raymega.driver.ray_private import drain_node
 from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.spot.choosing import AWS_VARIABLE
 from raymega.driver.train import facts_of, launch_of
 from raymega.mesh import Mesh
+from raymega.plan.cluster import MARKET_LABEL, SPOT
 from tests.driver.following import Following
+from tests.driver.spot.loopback import Cloud, serving
 from tests.end_to_end.client import TINY
 from tests.end_to_end.paced_worker import FLAG
 from tests.waiting import LIMIT_S, eventually
 
+WARNING_S = 60.0
 STEPS = 160
 BIN = Path(sys.executable).parent
 
@@ -90,30 +94,32 @@ class Followed(Following):
 
 
 def main(path: str) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    os.environ["RAY_ADDRESS"] = cluster.address
-    node, run = cluster.add_node(num_cpus=2), None
-    told: dict[str, Any] = {}
-    try:
-        told["calm"] = Followed(Path(path), name="calm", paced=False).finish().exit_code
-        run = Followed(Path(path), name="walk", paced=True, **MESH)
-        told |= walk(run, cluster=cluster, node=node)
-    finally:
-        print(run.out.getvalue() if run is not None else "it has not begun", file=sys.stderr)
-        ray.shutdown()
-        cluster.shutdown()
+    with serving("aws") as cloud:
+        os.environ[AWS_VARIABLE] = cloud.base  # nodes take it from this process
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        os.environ["RAY_ADDRESS"] = cluster.address
+        node, run = cluster.add_node(num_cpus=2, labels={MARKET_LABEL: SPOT}), None
+        told: dict[str, Any] = {}
+        try:
+            told["calm"] = Followed(Path(path), name="calm", paced=False).finish().exit_code
+            run = Followed(Path(path), name="walk", paced=True, **MESH)
+            told |= walk(run, cluster=cluster, node=node, cloud=cloud)
+        finally:
+            print(run.out.getvalue() if run is not None else "it has not begun", file=sys.stderr)
+            ray.shutdown()
+            cluster.shutdown()
     print(json.dumps(told))
 
 
 MESH = {"data_parallel_size": 2, "pipeline_model_parallel_size": 2}
 
 
-def walk(run: Followed, *, cluster: Cluster, node: Any) -> dict[str, Any]:
+def walk(run: Followed, *, cluster: Cluster, node: Any, cloud: Cloud) -> dict[str, Any]:
     told: dict[str, Any] = {}
     run.until_step(20)
-    address, told["notice_t"] = ray.get_runtime_context().gcs_address, time.time()
-    told["untold"] = drain_node(node.node_id, gcs_address=address, by_t=time.time() + 30.0, reason="SIGTERM")
+    told["notice_t"] = time.time()
+    cloud.say({"action": "terminate", "time": datetime.fromtimestamp(told["notice_t"] + WARNING_S, UTC).isoformat()})
     told["left"] = run.until_resized()
     cluster.remove_node(node)  # Ray itself waits for whatever else has found a place there
     eventually(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)

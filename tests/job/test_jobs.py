@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ray.job_submission import JobSubmissionClient
 
-from raymega.cli.watching import log_text
+from raymega.cli.watching import followed, log_text
 from raymega.config.load import load
 from raymega.driver.finding import end_of
 from raymega.driver.json_lines import read_lines
@@ -42,6 +42,7 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster:
     wait_for(lambda: steps(run) >= 3, limit_s=LIMIT_S)
     assert status_of(run).state == "Training"
     assert log_text(str(run.path), rank=0) != ""
+    assert "Training" in next(followed(str(run.path)))
 
     jobs.stop_job("first")
     wait_for(lambda: not run.lock.exists(), limit_s=LIMIT_S)

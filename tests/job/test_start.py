@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raymega.job import start
-from raymega.job.start import become_rays_own, interpreter_above
+from raymega.job.start import become_rays_own, interpreter_above, is_here
 
 RAYLET = ["/ray/raylet", "--node_id=1", "--python_worker_command=/env/bin/python /ray/setup_worker.py --x", "--y"]
 
@@ -40,6 +40,13 @@ def test_this_process_becomes_rays_own_with_the_same_words(monkeypatch):
     with pytest.raises(SystemExit):  # execv does not return, but here it does
         become_rays_own("/bin/sh")
     assert became == [("/bin/sh", ["/bin/sh", "-m", "raymega.job", "nano"])]
+
+
+def test_a_folder_of_rays_name_is_not_ray(tmp_path: Path, monkeypatch):
+    (tmp_path / "no_such_ray").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_here("no_such_ray")
+    assert is_here("ray")
 
 
 @pytest.mark.parametrize("above", [None, "/no/such/python", sys.executable])

@@ -79,3 +79,19 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     with thread_run(config, num_workers=1, tmp_path=tmp_path) as run, pytest.raises(StateError, match="exp_avg"):
         run.assign(plan, generation=2, step=3, checkpoint=uri)
     assert WorkerFailed in {type(report) for _, report in run.reports}
+
+
+def test_a_run_that_starts_from_a_checkpoint_takes_its_parameters_and_nothing_else_at_any_layout(tmp_path):
+    uri, _, _ = saved_by((2, 1, 2), tmp_path)
+    config = tiny_config(**ADAM)
+    one, team = tiny_plan(config, dp=1, tp=1, pp=1), tiny_plan(config, dp=1, tp=2, pp=1)
+    with thread_run(config, num_workers=1, tmp_path=tmp_path) as run:
+        run.assign(one, step=3, checkpoint=uri)
+        saved = run.weights(one)
+    started = config.model_copy(update={"run": config.run.model_copy(update={"init_from": uri})})
+    with thread_run(started, num_workers=2, tmp_path=tmp_path) as run:
+        run.assign(team)
+        assert all(relative(run.weights(team)[name], weight) == 0 for name, weight in saved.items())
+        assert not any(moment.any() for moment in run.weights(team, kind="exp_avg").values())
+        (first,) = run.train(team, until=1)
+    assert (first.step, first.lr) == (1, config.training.lr)
