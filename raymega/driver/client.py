@@ -155,17 +155,18 @@ def follow(
         How it ended; None: the time was over before, and the controller ends the run.
     """
     leave_t = math.inf
-    while time.monotonic() < leave_t:
+    while True:
         for wish in wishes.take():
             run.stop(wish)
             if wish[0] == "terminate" and leaves_after_s is not None:
                 run.hand_over()
                 leave_t = min(leave_t, time.monotonic() + leaves_after_s)
+        if time.monotonic() >= leave_t:
+            return None
         news = run.news()
         saw(news)
         if news.ended is not None:
             return news.ended
-    return None
 
 
 class Wishes:

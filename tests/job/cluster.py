@@ -6,15 +6,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
 import psutil
 
 from raymega.driver.in_a_job import STOP_WAIT
+from tests.driver.rig import wait_for
 
 LIMIT_S = 120.0
+STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
+UP = "Ray runtime started"
 MARK = "RAYMEGA_TEST_CLUSTER"
 STOP_WAIT_S = 1  # no time to save: every job that is stopped hands its run over
 
@@ -46,6 +48,23 @@ class JobCluster:
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(command, env=self.env, stdout=out, stderr=subprocess.STDOUT)
 
+    @classmethod
+    def up(cls) -> "JobCluster":
+        """One that is up; those that did not come up are ended before."""
+        for _ in range(STARTS - 1):
+            cluster = cls()
+            if cluster.comes_up():
+                return cluster
+            cluster.close()
+        last = cls()
+        assert last.comes_up(), last.log.read_text()
+        return last
+
+    def comes_up(self) -> bool:
+        """Whether Ray says that it has started, before it gives up."""
+        wait_for(lambda: self.process.poll() is not None or UP in self.log.read_text(), limit_s=LIMIT_S)
+        return self.process.poll() is None
+
     def close(self) -> None:
         """End exactly what this has begun."""
         self.process.send_signal(signal.SIGTERM)
@@ -56,10 +75,7 @@ class JobCluster:
             self.process.wait()
         for process in self.processes():
             process.kill()
-        until = time.monotonic() + 10
-        while self.processes() and time.monotonic() < until:
-            time.sleep(0.05)
-        assert self.processes() == []
+        wait_for(lambda: self.processes() == [], limit_s=20.0)
         subprocess.run(["rm", "-rf", self.temp], check=True)
 
     def processes(self, *words: str) -> list[psutil.Process]:

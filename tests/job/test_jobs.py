@@ -15,7 +15,7 @@ from raymega.driver.finding import end_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import status_of
-from raymega.driver.submission import Job, submission_of
+from raymega.driver.submission import ADDRESS_VARIABLE, Job, submission_of
 from tests.driver.rig import wait_for
 from tests.end_to_end.client import TINY
 from tests.house.rooms import ROOT
@@ -28,13 +28,14 @@ HERE = {"working_dir": str(ROOT)}
 
 @pytest.fixture
 def cluster() -> Iterator[JobCluster]:
-    begun = JobCluster()
+    begun = JobCluster.up()
     yield begun
     begun.close()
 
 
-def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster: JobCluster, tmp_path: Path):
-    run, jobs = RunDirectory(path=tmp_path / "runs" / "tiny"), first_answer(cluster)
+def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv(ADDRESS_VARIABLE, cluster.dashboard)
+    run, jobs = RunDirectory(path=tmp_path / "runs" / "tiny"), JobSubmissionClient(cluster.dashboard)
     config = tmp_path / "tiny.yaml"
     config.write_text(yaml.safe_dump(TINY | {"parallelism": {}, "run": TINY["run"] | {"dir": str(tmp_path / "runs")}}))
     submit_by_ray(cluster, "first", "python3", "workloads/train.py", str(config))
@@ -47,15 +48,14 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster:
     jobs.stop_job("first")
     wait_for(lambda: not run.lock.exists(), limit_s=LIMIT_S)
     wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
-    reached, said = steps(run), jobs.get_job_logs("first")
-    assert (str(jobs.get_job_status("first")), end_of(run)["exit_code"]) == ("STOPPED", 75)
-    assert saved(run) == [reached]
-    assert "going on with Ray's own" in said
-    assert "is handed over to its controller" in said
+    reached = steps(run)
+    assert (end_of(run)["exit_code"], saved(run)) == (75, [reached])
+    assert status(jobs, "first") == "STOPPED"
+    assert "going on with Ray's own" in jobs.get_job_logs("first")
 
-    failed = jobs.get_job_info("bad")
-    assert (str(failed.status), failed.driver_exit_code) == ("FAILED", 2)
-    assert "run.dir: runs is relative" in failed.message
+    assert status(jobs, "bad") == "FAILED"
+    assert jobs.get_job_info("bad").driver_exit_code == 2
+    assert "run.dir: runs is relative" in jobs.get_job_logs("bad")
 
     again = Job.submit(submission_of(load(config.read_text(), source="tiny")), address=cluster.dashboard)
     wait_for(lambda: steps(run) > reached, limit_s=LIMIT_S)
@@ -63,31 +63,21 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster:
     told: list[str] = []
     assert again.follow(told.append) == 0
     assert f"training goes on after step {reached}" in "".join(told)
-    assert str(jobs.get_job_status(again.id)) == "SUCCEEDED"
+    assert status(jobs, again.id) == "SUCCEEDED"
     wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
     assert (saved(run)[-1], run.lock.exists()) == (steps(run), False)
-
-
-def first_answer(cluster: JobCluster) -> JobSubmissionClient:
-    """The cluster's job server, as soon as it answers."""
-    found: list[JobSubmissionClient] = []
-
-    def answers() -> bool:
-        assert cluster.process.poll() is None, cluster.log.read_text()
-        try:
-            found.append(JobSubmissionClient(cluster.dashboard))
-        except (ConnectionError, RuntimeError):
-            return False
-        return True
-
-    wait_for(answers, limit_s=LIMIT_S)
-    return found[0]
 
 
 def submit_by_ray(cluster: JobCluster, name: str, *entrypoint: str) -> None:
     ray = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.dashboard]
     how = ["--no-wait", "--submission-id", name, "--working-dir", str(ROOT), "--", *entrypoint]
     subprocess.run([*ray, *how], env=cluster.env, check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
+
+
+def status(jobs: JobSubmissionClient, name: str) -> str:
+    """How a job ended, once it has."""
+    wait_for(lambda: jobs.get_job_status(name).is_terminal(), limit_s=LIMIT_S)
+    return jobs.get_job_status(name).value
 
 
 def stop(cluster: JobCluster, run: RunDirectory) -> None:

@@ -1,0 +1,45 @@
+"""A client that must be gone hands its run over; any other stays until the end."""
+
+import pytest
+
+from raymega.driver.client import Wishes, follow
+from raymega.driver.news import Ended, News
+
+OVER = Ended(exit_code=75, reason="stopped and saved")
+
+
+class FakeRun:
+    """A run that ends after so many looks at its news."""
+
+    def __init__(self, *, looks: int) -> None:
+        self.looks, self.heard = looks, list[object]()
+
+    def stop(self, wish: object) -> None:
+        self.heard.append(wish)
+
+    def hand_over(self) -> None:
+        self.heard.append("handed over")
+
+    def news(self) -> News:
+        self.looks -= 1
+        return News(turns=(), ended=OVER if self.looks <= 0 else None, t=0.0)
+
+
+def followed(run: FakeRun, *, leaves_after_s: float | None) -> Ended | None:
+    wishes = Wishes()
+    wishes.add(("terminate", None))
+    return follow(run, wishes=wishes, saw=lambda news: None, leaves_after_s=leaves_after_s)
+
+
+@pytest.mark.parametrize(
+    ("leaves_after_s", "ended", "heard"),
+    [
+        (None, OVER, [("terminate", None)]),
+        (60.0, OVER, [("terminate", None), "handed over"]),
+        (0.0, None, [("terminate", None), "handed over"]),
+    ],
+)
+def test_a_sigterm_stops_the_run_and_hands_it_over_where_time_is_short(leaves_after_s, ended, heard):
+    run = FakeRun(looks=3)
+    assert followed(run, leaves_after_s=leaves_after_s) == ended
+    assert run.heard == heard
