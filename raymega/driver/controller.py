@@ -46,6 +46,7 @@ from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError, Superseded
 
+SILENT_S = 2.0  # an owner asks every half second
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
 
 
@@ -60,7 +61,7 @@ class Controller:
         self._early: list[StopAsked] = []  # what was asked before there were hands to tell
         self._asked_at = time.monotonic()
         self._has_left, self._superseded = threading.Event(), False
-        self._handed_over = threading.Event()
+        self._handed_over, self._stop_asked = threading.Event(), threading.Event()
 
     def start(self) -> None:
         """Begin, in threads. Raises: ConfigError if another run is alive in the directory."""
@@ -94,6 +95,7 @@ class Controller:
     def stop(self, by: StopBy, grace_s: float | None) -> None:
         """Ask the run to end; a second time at once."""
         event = StopAsked(by=by, grace_s=grace_s)
+        self._stop_asked.set()
         with self._taking_hands:
             if self._runtime is None:
                 self._early.append(event)
@@ -105,8 +107,9 @@ class Controller:
         self._handed_over.set()
 
     def is_ending(self) -> bool:
-        """Has its owner handed it over, or is the run over already?"""
-        return self._handed_over.is_set() or self._told.ended is not None
+        """Is the run to end: was it asked to, or is its owner silent? Then it is to be waited for, not refused."""
+        owned, silent_s = self._launch.owner_lease_s is not None, time.monotonic() - self._asked_at
+        return self._stop_asked.is_set() or self._told.ended is not None or (owned and silent_s > SILENT_S)
 
     def ask(self, wish: Wish) -> Answer:
         """Put `wish` before the brain and wait for its answer."""

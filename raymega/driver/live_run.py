@@ -72,7 +72,7 @@ class LiveRun:
         return answer
 
     def is_ending(self) -> bool:
-        """Is it on its way to its end, without an owner? One that is gone meanwhile is."""
+        """Is it on its way to its end? One that is gone meanwhile is."""
         try:
             ending: bool = ray.get(self.actor.is_ending.remote(), timeout=ANSWER_LIMIT_S)
         except RayActorError:

@@ -17,7 +17,7 @@ from raymega.driver.ray_session import ray_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ConfigError
 
-LOOK_S = 0.2
+LOOK_S, ASK_S = 0.2, 5.0
 
 
 def wait_for_the_run_before(config: Config) -> None:
@@ -30,8 +30,18 @@ def wait_for_the_run_before(config: Config) -> None:
         return
     print(f"{owner.controller} still saves and ends the run before; waiting for that", flush=True)
     until = time.monotonic() + config.checkpoint.timeout_s
-    while _owner_of(directory) is not None and time.monotonic() < until:
+    while _is_held(directory, for_s=ASK_S) and _is_ending(directory) and time.monotonic() < until:
+        pass
+
+
+def _is_held(directory: RunDirectory, *, for_s: float) -> bool:
+    """Whether somebody has the directory all that time; returns as soon as nobody has."""
+    until = time.monotonic() + for_s
+    while _owner_of(directory) is not None:
+        if time.monotonic() > until:
+            return True
         time.sleep(LOOK_S)
+    return False
 
 
 def _owner_of(directory: RunDirectory) -> Owner | None:
@@ -40,7 +50,7 @@ def _owner_of(directory: RunDirectory) -> Owner | None:
 
 
 def _is_ending(directory: RunDirectory) -> bool:
-    """Whether the controller is to end the run, or is gone without a word; then the lock lapses."""
+    """Whether the controller is to end the run, or is gone without a word, and the lock lapses."""
     with ray_of(directory.lock):
         try:
             return LiveRun.find(directory.path.name).is_ending()

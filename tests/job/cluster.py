@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 
 from raymega.driver.in_a_job import STOP_WAIT
-from tests.driver.rig import wait_for
+from tests.waiting import eventually
 
-LIMIT_S = 120.0
+LIMIT_S, LOOK_S = 120.0, 0.1
 STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
 UP = "Ray runtime started"
 MARK = "RAYMEGA_TEST_CLUSTER"
@@ -62,7 +62,9 @@ class JobCluster:
 
     def comes_up(self) -> bool:
         """Whether Ray says that it has started, before it gives up."""
-        wait_for(lambda: self.process.poll() is not None or UP in self.log.read_text(), limit_s=LIMIT_S)
+        eventually(
+            lambda: self.process.poll() is not None or UP in self.log.read_text(), limit_s=LIMIT_S, look_s=LOOK_S
+        )
         return self.process.poll() is None
 
     def close(self) -> None:
@@ -75,7 +77,7 @@ class JobCluster:
             self.process.wait()
         for process in self.processes():
             process.kill()
-        wait_for(lambda: self.processes() == [], limit_s=20.0)
+        eventually(lambda: self.processes() == [], limit_s=20.0, look_s=LOOK_S)
         subprocess.run(["rm", "-rf", self.temp], check=True)
 
     def processes(self, *words: str) -> list[psutil.Process]:

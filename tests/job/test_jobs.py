@@ -16,10 +16,10 @@ from raymega.driver.json_lines import read_lines
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import status_of
 from raymega.driver.submission import ADDRESS_VARIABLE, Job, submission_of
-from tests.driver.rig import wait_for
 from tests.end_to_end.client import TINY
 from tests.house.rooms import ROOT
-from tests.job.cluster import LIMIT_S, JobCluster
+from tests.job.cluster import LIMIT_S, LOOK_S, JobCluster
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 OURS = ("raymega.job", "workloads/train.py", "ControllerActor", "WorkerActor")
@@ -40,14 +40,14 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     config.write_text(yaml.safe_dump(TINY | {"parallelism": {}, "run": TINY["run"] | {"dir": str(tmp_path / "runs")}}))
     submit_by_ray(cluster, "first", "python3", "workloads/train.py", str(config))
     jobs.submit_job(entrypoint=f"{sys.executable} workloads/train.py nano", submission_id="bad", runtime_env=HERE)
-    wait_for(lambda: steps(run) >= 3, limit_s=LIMIT_S)
+    eventually(lambda: steps(run) >= 3, limit_s=LIMIT_S, look_s=LOOK_S)
     assert status_of(run).state == "Training"
     assert log_text(str(run.path), rank=0) != ""
     assert "Training" in next(followed(str(run.path)))
 
     jobs.stop_job("first")
-    wait_for(lambda: not run.lock.exists(), limit_s=LIMIT_S)
-    wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
+    eventually(lambda: not run.lock.exists(), limit_s=LIMIT_S, look_s=LOOK_S)
+    eventually(lambda: cluster.processes(*OURS) == [], limit_s=20.0, look_s=LOOK_S)
     reached = steps(run)
     assert (end_of(run)["exit_code"], saved(run)) == (75, [reached])
     assert status(jobs, "first") == "STOPPED"
@@ -58,13 +58,13 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     assert "run.dir: runs is relative" in jobs.get_job_logs("bad")
 
     again = Job.submit(submission_of(load(config.read_text(), source="tiny")), address=cluster.dashboard)
-    wait_for(lambda: steps(run) > reached, limit_s=LIMIT_S)
+    eventually(lambda: steps(run) > reached, limit_s=LIMIT_S, look_s=LOOK_S)
     stop(cluster, run)
     told: list[str] = []
     assert again.follow(told.append) == 0
     assert f"training goes on after step {reached}" in "".join(told)
     assert status(jobs, again.id) == "SUCCEEDED"
-    wait_for(lambda: cluster.processes(*OURS) == [], limit_s=20.0)
+    eventually(lambda: cluster.processes(*OURS) == [], limit_s=20.0, look_s=LOOK_S)
     assert (saved(run)[-1], run.lock.exists()) == (steps(run), False)
 
 
@@ -76,7 +76,7 @@ def submit_by_ray(cluster: JobCluster, name: str, *entrypoint: str) -> None:
 
 def status(jobs: JobSubmissionClient, name: str) -> str:
     """How a job ended, once it has."""
-    wait_for(lambda: jobs.get_job_status(name).is_terminal(), limit_s=LIMIT_S)
+    eventually(lambda: jobs.get_job_status(name).is_terminal(), limit_s=LIMIT_S, look_s=LOOK_S)
     return jobs.get_job_status(name).value
 
 

@@ -17,9 +17,9 @@ from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.spot.agents import SpotAgents
 from raymega.driver.spot.choosing import AZURE_VARIABLE
 from raymega.plan.cluster import MARKET_LABEL
-from tests.driver.rig import wait_for
 from tests.driver.spot.loopback import Cloud, serving
 from tests.driver.spot.test_clouds import EVENT
+from tests.waiting import eventually
 
 WARNING_S = 30.0  # of a preemption by Azure
 
@@ -52,14 +52,14 @@ def follow(agents: SpotAgents, cloud: Cloud, *, node: str) -> dict[str, object]:
     work = Work.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
     ray.get(work.begun.remote())
     agents.follow(ray.nodes())
-    wait_for(lambda: any(path.startswith("/metadata/scheduled") for _, path in cloud.asked))
+    eventually(lambda: any(path.startswith("/metadata/scheduled") for _, path in cloud.asked))
     told_t = time.time()
     cloud.say({"Events": [EVENT | {"NotBefore": ""}]})
-    heard_s = wait_for(lambda: node in draining_nodes())
+    heard_s = eventually(lambda: node in draining_nodes())
     left_s = draining_nodes()[node] - told_t
     early = list(cloud.posted)
     ray.kill(work)  # as a run that has left
-    gone_s = wait_for(lambda: not any(row["Alive"] for row in ray.nodes() if row["NodeID"] == node))
+    gone_s = eventually(lambda: not any(row["Alive"] for row in ray.nodes() if row["NodeID"] == node))
     agents.follow(ray.nodes())
     return {
         "heard_s": heard_s, "left_s": left_s, "gone_s": gone_s, "early": len(early),

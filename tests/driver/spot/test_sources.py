@@ -14,9 +14,9 @@ from raymega.driver.spot.choosing import sources_of
 from raymega.driver.spot.notice import Notice
 from raymega.driver.spot.sources import AwsSource, AzureSource, FileSource, GcpSource, Source
 from raymega.driver.spot.watching import SpotWatch
-from tests.driver.rig import wait_for
 from tests.driver.spot.loopback import FAR, Cloud, serving
 from tests.driver.spot.test_clouds import EVENT
+from tests.waiting import eventually
 
 LIMIT_S = 20.0
 GOING: dict[str, object] = {
@@ -56,7 +56,7 @@ def watched(cloud: Cloud, leave: Recorder) -> SpotWatch:
 def closed(watch: SpotWatch, cloud: Cloud) -> None:
     watch.close()
     cloud.say(cloud.value)
-    wait_for(lambda: watching() == [], limit_s=LIMIT_S)
+    eventually(lambda: watching() == [], limit_s=LIMIT_S)
 
 
 def watching() -> list[str]:
@@ -72,7 +72,7 @@ def test_a_notice_is_told_once_as_soon_as_the_cloud_says_it(cloud: Cloud):
     assert name.lower().startswith(cloud.kind)
     assert 0 < notice.by_t - began <= 121.0
     asked = len(cloud.asked)
-    wait_for(lambda: len(cloud.asked) > asked + 2, limit_s=LIMIT_S)
+    eventually(lambda: len(cloud.asked) > asked + 2, limit_s=LIMIT_S)
     closed(watch, cloud)
     assert recorder.notices.empty()
 
