@@ -1,82 +1,69 @@
-"""A head of Ray with its job server, begun as a user begins it: from a shell whose `python3` is not Ray's own."""
+"""A cluster that takes jobs, whose `python3` is not Ray's own: its shell has not activated the environment."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from raymega.driver.in_a_job import STOP_WAIT
+from tests.house.rooms import ROOT
 from tests.waiting import eventually
 
 LIMIT_S, LOOK_S = 120.0, 0.1
-STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
-UP = "Ray runtime started"
 MARK = "RAYMEGA_TEST_CLUSTER"
-STOP_WAIT_S = 1  # no time to save: every job that is stopped hands its run over
+STOP_WAIT_S = 1  # from SIGTERM to SIGKILL: no time to save, so that a job that is stopped hands its run over
+STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
-    return ports
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
 class JobCluster:
-    """`ray start --head --block`, and every process below it."""
+    """A head of Ray in a process of its own, and every process below it."""
 
     def __init__(self) -> None:
         self.mark, self.temp = uuid.uuid4().hex, tempfile.mkdtemp(prefix="j-", dir="/tmp")  # short: sockets lie in it
-        port, dashboard, agent = free_ports(3)
-        self.address, self.dashboard = f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}"
+        port = free_port()
+        self.dashboard, self.log = f"http://127.0.0.1:{port}", Path(self.temp) / "head.txt"
         self.env = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "PYTHONPATH")}
         self.env |= {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin", MARK: self.mark, STOP_WAIT: str(STOP_WAIT_S)}
-        self.log = Path(self.temp) / "head.txt"
-        command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}",
-            "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}",
-            "--node-ip-address=127.0.0.1", "--num-cpus=4", f"--temp-dir={self.temp}", "--disable-usage-stats",
-            "--object-store-memory=100000000",
-        ]  # fmt: skip
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(command, env=self.env, stdout=out, stderr=subprocess.STDOUT)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.job.head", str(port), self.temp],
+                cwd=ROOT, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        self.address = self.process.stdout.readline().strip()
 
     @classmethod
     def up(cls) -> "JobCluster":
         """One that is up; those that did not come up are ended before."""
         for _ in range(STARTS - 1):
             cluster = cls()
-            if cluster.comes_up():
+            if cluster.address:
                 return cluster
             cluster.close()
         last = cls()
-        assert last.comes_up(), last.log.read_text()
+        assert last.address, last.log.read_text()
         return last
-
-    def comes_up(self) -> bool:
-        """Whether Ray says that it has started, before it gives up."""
-        eventually(
-            lambda: self.process.poll() is not None or UP in self.log.read_text(), limit_s=LIMIT_S, look_s=LOOK_S
-        )
-        return self.process.poll() is None
 
     def close(self) -> None:
         """End exactly what this has begun."""
-        self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(timeout=20)
+            self.process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
         for process in self.processes():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         eventually(lambda: self.processes() == [], limit_s=20.0, look_s=LOOK_S)
         subprocess.run(["rm", "-rf", self.temp], check=True)
 
