@@ -49,6 +49,10 @@ def test_usage_says_once_what_may_be_repeated(raymega):
         (["train", "--resume", "atuo"], "Did you mean auto?"),
         (["train", "--set", "model.hidden_sice=3"], "Did you mean hidden_size"),
         (["train", "--set", "training.lr"], "this is no assignment"),
+        (["submit", "nanoo"], "Did you mean the preset nano?"),
+        (["submit", "nano"], "run.dir: runs is relative; under a Ray job"),
+        (["drain"], "RUN and NODE, or RUN and --self, or --self alone"),
+        (["drain", "demo", "n1", "--self"], "RUN and NODE, or RUN and --self, or --self alone"),
     ],
 )
 def test_what_is_mistyped_is_refused_with_the_nearest(raymega, words: list[str], hint: str):

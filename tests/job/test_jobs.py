@@ -14,7 +14,6 @@ from raymega.config.load import load
 from raymega.driver.finding import end_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import status_of
 from raymega.driver.submission import ADDRESS_VARIABLE, Job, submission_of
 from tests.end_to_end.client import TINY
 from tests.house.rooms import ROOT
@@ -41,9 +40,8 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     submit_by_ray(cluster, "first", "python3", "workloads/train.py", str(config))
     jobs.submit_job(entrypoint=f"{sys.executable} workloads/train.py nano", submission_id="bad", runtime_env=HERE)
     eventually(lambda: steps(run) >= 3, limit_s=LIMIT_S, look_s=LOOK_S)
-    assert status_of(run).state == "Training"
-    assert log_text(str(run.path), rank=0) != ""
-    assert "Training" in next(followed(str(run.path)))
+    assert "of 100000" in next(followed(str(run.path)))
+    log_text(str(run.path), rank=0)  # refuses a rank that there is not
 
     jobs.stop_job("first")
     eventually(lambda: not run.lock.exists(), limit_s=LIMIT_S, look_s=LOOK_S)
