@@ -50,6 +50,7 @@ class SpotAgent:
         wait_until(lambda: not is_used(names_of(raylet.children())), by_t=notice.by_t)
         if notice.ack and time.time() < notice.by_t:
             source.acknowledge(notice)
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
         os._exit(0)
 
 
@@ -76,8 +77,10 @@ def wait_until(holds: Callable[[], bool], *, by_t: float) -> None:
 
 
 def _end(error: BaseException) -> None:
-    """A watch that is broken is none: be gone, so that the controller may start another."""
+    """A watch that is broken is none: be gone, so that Ray starts another."""
+    print(f"the watch for notices broke: {type(error).__name__}: {error}", flush=True)
     os._exit(1)
 
 
-RemoteSpotAgent = ray.remote(num_cpus=0, max_concurrency=2)(SpotAgent)
+RESTARTS = 3
+RemoteSpotAgent = ray.remote(num_cpus=0, max_concurrency=2, max_restarts=RESTARTS)(SpotAgent)
