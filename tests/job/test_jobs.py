@@ -20,7 +20,7 @@ from tests.house.rooms import ROOT
 from tests.job.cluster import LIMIT_S, LOOK_S, JobCluster
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]  # 60 s of processor time: a busy machine
 OURS = ("raymega.job", "workloads/train.py", "ControllerActor", "WorkerActor")
 HERE = {"working_dir": str(ROOT)}
 
