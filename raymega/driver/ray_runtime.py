@@ -28,20 +28,19 @@ from raymega.control.events import (
 )
 from raymega.control.states import GENERATIONS, State, seats_of
 from raymega.driver.asking import Desk
-from raymega.driver.capacity import Capacity
 from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.hiring import hiring_of
 from raymega.driver.listening import Hearing
 from raymega.driver.live_figures import Vital, Vitals
 from raymega.driver.membership import Membership
-from raymega.driver.node_watch import NodeWatch, Row
+from raymega.driver.node_watch import NodeWatch
 from raymega.driver.place import Place
 from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.run_dir import RunDirectory
-from raymega.driver.spot.agents import SpotAgents
+from raymega.driver.tending import Tending
 from raymega.driver.tenure import Tenure
 from raymega.driver.time_sheets import TimeSheets
 from raymega.driver.traces import Traces
@@ -88,10 +87,10 @@ class RayRuntime:
         self._orders, self._undertaker, self._clerk = (
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
-        self._agents, self._capacity = SpotAgents(config.elastic.notices), Capacity(config, device=place.device)
+        self._tending = Tending(config, device=place.device)
         self._watch = NodeWatch(
             device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail,
-            looked=self._saw_nodes,
+            looked=self._tending.saw,
         )  # fmt: skip
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
         hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
@@ -192,8 +191,7 @@ class RayRuntime:
         end_workers()
         self._clerk.shutdown()
         self._watch.close()
-        self._agents.close()
-        self._capacity.close()
+        self._tending.close()
         self._rendezvous.close()
 
     def _do(self, thread: ThreadPoolExecutor, work: Callable[[], None]) -> None:
@@ -209,10 +207,6 @@ class RayRuntime:
 
     def _fail(self, error: BaseException) -> None:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
-
-    def _saw_nodes(self, rows: Iterable[Row]) -> None:
-        self._agents.follow(rows)
-        self._capacity.follow(rows)
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
         self.tell(outcome_of(command, membership=self._membership, publisher=self._publisher))
