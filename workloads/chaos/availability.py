@@ -52,10 +52,11 @@ class Struck:
 
     @property
     def lost(self) -> int:
-        """Steps that were started and begun anew, or rewound."""
+        """Steps that were started and begun anew, or rewound; who starts late, or rolls back, has begun none."""
         kept = self.outcome.kept
-        anew = [plan for plan in kept.assigned[1:] if plan.move is None and not plan.repair]
-        return len(anew) + sum(self._rewound(kept))
+        anew = [plan for plan in kept.assigned if plan.step > 0 and plan.move is None and not plan.repair]
+        rolled_back = [change for _, change in kept.changes if not change.certified]
+        return len(anew) - len(rolled_back) + sum(self._rewound(kept))
 
     @staticmethod
     def _rewound(kept: Kept) -> Iterator[int]:
