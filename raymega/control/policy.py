@@ -16,6 +16,7 @@ from raymega.control.states import StopBy
 AHEAD_S = 0.75  # a guess: far above a control call (a millisecond), low enough for a stop to feel prompt
 LEAST_AHEAD = 2  # the step in flight and one more, so that no worker waits for leave between steps
 MOST_AHEAD = 1000
+LONG_S = 10.0  # a guess: of such a step the way of a leave, some milliseconds, is next to nothing
 RECENT_STEPS = 8
 FIRST_BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
@@ -79,10 +80,11 @@ class Rules:
 
 
 def steps_ahead(recent_step_s: tuple[float, ...]) -> int:
-    """Steps that make up about `AHEAD_S` of work, at least two."""
+    """Steps that make up about `AHEAD_S` of work, at least two; of long steps one, so that boundaries are near."""
     if not recent_step_s:
         return LEAST_AHEAD
-    return max(LEAST_AHEAD, min(MOST_AHEAD, math.ceil(AHEAD_S / max(median(recent_step_s), 1e-6))))
+    step_s = median(recent_step_s)
+    return 1 if step_s >= LONG_S else max(LEAST_AHEAD, min(MOST_AHEAD, math.ceil(AHEAD_S / max(step_s, 1e-6))))
 
 
 def granted_until(*, committed: int, granted: int, recent_step_s: tuple[float, ...], steps: int) -> int:

@@ -37,7 +37,7 @@ from raymega.sim.times import Times
 
 TICK_S = 5.0
 ENDLESS = 10**9  # steps
-MOST_PASSES = 2000  # micro-batches x stages of a step that are timed one by one
+MOST_PASSES = 2000
 LEAST_EACH = 8  # micro-batches of a replica that are told apart in larger ones
 
 
@@ -52,6 +52,7 @@ class Scenario:
         seed: chooses which nodes go.
         most_at_once: steps that hands tell of in one event, at most; None: as many as the brain allows. It makes no
             difference but in time.
+        most_passes: micro-batches x stages of a step that are timed one by one; above, it is counted (`sim.bulk`).
     """
 
     config: Config
@@ -62,10 +63,18 @@ class Scenario:
     full_step_s: float | None = None
     seed: int = 0
     most_at_once: int | None = None
+    most_passes: int = MOST_PASSES
 
     @property
     def job(self) -> Job:
         return job_of(self.config)
+
+    @property
+    def in_bulk(self) -> bool:
+        """Has a step too many passes to time each of them at each loss?"""
+        training = self.config.training
+        stages = number(self.config.parallelism.pipeline_model_parallel_size)
+        return training.batch_size // training.micro_batch_size * stages > self.most_passes
 
     @property
     def team(self) -> int:
@@ -135,7 +144,7 @@ def simulate(scenario: Scenario) -> Simulation:
         sequence_parallel=scenario.team > 1 and scenario.config.parallelism.sequence_parallel,
         microbatch_size=scenario.config.training.micro_batch_size,
         constants=scenario.constants,
-        in_bulk=_in_bulk(scenario.config),
+        in_bulk=scenario.in_bulk,
     )
     full_s = clock.cost(_full_plan(scenario, moves)).step_s
     if scenario.full_step_s is not None:
@@ -168,7 +177,7 @@ def _of_teams(scenario: Scenario) -> Config:
     config = scenario.config
     if scenario.cluster.free < 1 or scenario.cluster.nodes[0].free < 1:
         raise ConfigError("The first node of the cluster has no free device; a run needs one. Give it one.")
-    coarse = {"micro_batch_size": _coarse(config)}
+    coarse = {"micro_batch_size": _coarse(config)} if scenario.in_bulk else {}
     config = config.model_copy(update={"training": config.training.model_copy(update=coarse)})
     if scenario.team == 1:
         return config
@@ -188,17 +197,9 @@ def _coarse(config: Config) -> int:
     A step is timed with the micro-batches of the config; only what is left of a broken one is counted in these.
     """
     batch, micro = config.training.batch_size, config.training.micro_batch_size
-    if not _in_bulk(config):
-        return micro
     least = LEAST_EACH * number(config.parallelism.data_parallel_size)
     sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= least]
     return max(sizes, default=micro)
-
-
-def _in_bulk(config: Config) -> bool:
-    """Has a step too many passes to time each of them at each loss?"""
-    passes = config.training.batch_size // config.training.micro_batch_size
-    return passes * number(config.parallelism.pipeline_model_parallel_size) > MOST_PASSES
 
 
 def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:

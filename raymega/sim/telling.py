@@ -37,7 +37,7 @@ def left(
         ledgers: of the step that broke.
     """
     move = assigned.move
-    work = _work_of(assigned.plan if move is None else move.old, ledgers)
+    work = work_of(assigned.plan if move is None else move.old, ledgers)
     answers = [
         _left(worker, generation, version=version if move is None or worker in work else NO_STATE, work=work)
         for worker, version in versions.items()
@@ -51,7 +51,7 @@ def moved(command: AssignPlan, move: Transition, *, num_bytes: int, move_s: floa
     return replace(first, also=tuple(others))
 
 
-def _work_of(plan: Plan, ledgers: Mapping[Place, frozenset[Action]]) -> dict[WorkerId, TeamReport]:
+def work_of(plan: Plan, ledgers: Mapping[Place, frozenset[Action]]) -> dict[WorkerId, TeamReport]:
     """What every living worker of `plan` has done of the step."""
     found = dict[WorkerId, TeamReport]()
     for place in plan.teams:

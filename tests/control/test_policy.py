@@ -11,7 +11,7 @@ def test_the_first_leave_is_two_steps_ahead():
     assert granted_until(committed=0, granted=0, recent_step_s=(), steps=100) == 2
 
 
-@pytest.mark.parametrize(("step_s", "ahead"), [(10.0, 2), (0.5, 2), (0.1, 8), (0.01, 75), (0.0, 1000)])
+@pytest.mark.parametrize(("step_s", "ahead"), [(10.0, 1), (9.9, 2), (0.5, 2), (0.1, 8), (0.01, 75), (0.0, 1000)])
 def test_the_leave_is_about_three_quarters_of_a_second(step_s, ahead):
     assert granted_until(committed=50, granted=50, recent_step_s=(step_s,) * 8, steps=10_000) == 50 + ahead
 
