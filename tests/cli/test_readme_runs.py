@@ -1,4 +1,4 @@
-"""The commands of the README, run one after the other in one directory, with fewer steps."""
+"""The commands of the README, run one after the other in one directory, with fewer and smaller steps."""
 
 import re
 import shlex
@@ -12,7 +12,8 @@ import pytest
 from tests.house.rooms import ROOT
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
-FEWER = iter(["training.steps=4", "training.steps=6", "training.steps=4"])
+STEPS = iter([4, 6, 4])
+SMALL = ("training.batch_size=8", "training.eval_samples=8")
 
 
 def commands() -> list[list[str]]:
@@ -22,8 +23,7 @@ def commands() -> list[list[str]]:
     return [[name for word in words for name in (sorted(glob(word)) or [word])] for words in lines]
 
 
-def test_what_the_readme_says_can_be_done(raymega, local_ray, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(Path("cache").absolute()))
+def test_what_the_readme_says_can_be_done(raymega, local_ray):
     Path("corpus").mkdir()
     plays = pq.read_table(files("raymega") / "corpora" / "shakespeare.parquet").column("text").to_pylist()
     for number, play in enumerate(plays[:2]):
@@ -31,8 +31,8 @@ def test_what_the_readme_says_can_be_done(raymega, local_ray, monkeypatch):
     said = {}
     for words in commands():
         assert words[0] == "raymega"
-        fewer = ["--set", next(FEWER)] if words[1] == "train" else []
-        ended = raymega(*words[1:], *fewer)
+        less = (f"training.steps={next(STEPS)}", *SMALL) if words[1] == "train" else ()
+        ended = raymega(*words[1:], *(word for one in less for word in ("--set", one)))
         assert ended.code == 0, (words, ended.out[-2000:], ended.err)
         said[" ".join(words[1:3])] = ended.out
     assert "step 4 of 4" in said["status demo"]

@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
 from raymega.driver.run_dir import RunDirectory
+from tests.waiting import eventually
 
 LIMIT_S = 250.0
 MARK = "RAYMEGA_TEST"
@@ -51,18 +52,19 @@ class Client:
             )
 
     def wait_for_step(self, step: int) -> None:
-        until = time.monotonic() + LIMIT_S
-        while self.steps() < step:
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said()}"
-            assert time.monotonic() < until, f"no step {step} within {LIMIT_S} s: {self.said()}"
-            time.sleep(0.05)
+        self._await(lambda: self.steps() >= step)
 
     def wait_for_checkpoint(self) -> None:
-        until = time.monotonic() + LIMIT_S
-        while not self.checkpoints():
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.said()}"
-            assert time.monotonic() < until, f"no checkpoint within {LIMIT_S} s: {self.said()}"
-            time.sleep(0.05)
+        self._await(lambda: self.checkpoints() != [])
+
+    def wait_for_event(self, name: str) -> dict[str, Any]:
+        """The last one of the name in events.jsonl, as soon as there is one."""
+        self._await(lambda: self.events(name) != [])
+        return self.events(name)[-1]
+
+    def _await(self, holds: Callable[[], bool]) -> None:
+        eventually(lambda: holds() or self.process.poll() is not None, limit_s=LIMIT_S, look_s=0.05)
+        assert holds(), f"it ended with {self.process.returncode}: {self.said()}"
 
     def steps(self) -> int:
         return max((line["step"] for line in read_lines(self.run_dir.metrics)), default=0)
@@ -94,21 +96,20 @@ class Client:
     def records(self) -> list[dict[str, Any]]:
         return list(read_lines(self.run_dir.metrics))
 
-    def offspring(self) -> list[str]:
+    def events(self, name: str = "") -> list[dict[str, Any]]:
+        """The lines of events.jsonl, all or those of one name."""
+        return [event for event in read_lines(self.run_dir.events) if name in ("", event["event"])]
+
+    def offspring(self) -> list[psutil.Process]:
         """Every process that this client has started, directly or not, and that lives."""
-        return [f"{p.pid} {p.name()}" for p in psutil.process_iter() if _is_marked(p, f"{MARK}={self.mark}")]
+        return [process for process in psutil.process_iter() if _is_marked(process, f"{MARK}={self.mark}")]
 
     def left_within(self, limit_s: float) -> list[str]:
-        """What is left of it after at most `limit_s`: processes, shared memory, directories, the lock."""
-        until = time.monotonic() + limit_s
-        while (left := self._left()) and time.monotonic() < until:
-            time.sleep(0.1)
-        return left
-
-    def _left(self) -> list[str]:
+        """What is left of it once its processes had `limit_s` to end: these, shared memory, directories, the lock."""
+        psutil.wait_procs(self.offspring(), timeout=limit_s)
         lock = [str(self.run_dir.lock)] if self.run_dir.lock.exists() else []
         files = {*self.temp.iterdir(), *Path("/dev/shm").iterdir()} - self.shared_memory
-        return [*self.offspring(), *map(str, files), *lock]
+        return [*(f"{process.pid} {process.name()}" for process in self.offspring()), *map(str, files), *lock]
 
 
 def _writes_to(process: psutil.Process, file: str) -> bool:

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from raymega.driver.json_lines import read_lines
 from tests.end_to_end.client import Client
 
 ORDER = "kill stage=1 replica=0 step=20 phase=reduce"
@@ -18,10 +17,9 @@ def test_a_kill_that_the_config_asks_for_happens_once_and_costs_no_step(tmp_path
     )
     assert client.end() == 0, client.said()
     assert [record["step"] for record in client.records()] == list(range(1, 41))
-    events = list(read_lines(client.run_dir.path / "events.jsonl"))
-    assert [event["step"] for event in events if event["event"] == "StepRepaired"] == [20]
+    assert [event["step"] for event in client.events("StepRepaired")] == [20]
     (marker,) = (client.run_dir.path / "chaos").iterdir()
     assert marker.name == ORDER.replace(" ", ",")
-    assert events[-1]["steps_lost"] == 0
+    assert client.events()[-1]["steps_lost"] == 0
     assert client.left_within(10.0) == []
     shutil.rmtree(client.temp)

@@ -1,4 +1,4 @@
-"""Law 1 on real processes: the same losses, norms and weights from `raymega train` on three meshes."""
+"""Law 1 on real actors: the same losses, norms and weights from `raymega train` on three meshes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from raymega.checkpoint.load import load
 from raymega.checkpoint.state_item import StateItem
 from raymega.driver.json_lines import read_lines
 from raymega.layout.shard_box import Box
-from tests.end_to_end.client import Client
+from tests.end_to_end.here import run_here
 
 SHAPE = (
     "model.hidden_size=96", "model.num_layers=10", "model.num_attention_heads=12", "model.num_key_value_heads=4",
@@ -24,11 +24,9 @@ TRAINING = (
 
 def trained(path: Path, *, dp: int, tp: int, pp: int) -> tuple[list[dict], dict[str, torch.Tensor]]:
     """(lines of metrics.jsonl, whole weights of the last checkpoint)."""
-    path.mkdir()
     mesh = (f"data_parallel_size={dp}", f"tensor_model_parallel_size={tp}", f"pipeline_model_parallel_size={pp}")
-    client = Client(path, *SHAPE, *TRAINING, *(f"parallelism.{size}" for size in mesh))
-    assert client.end() == 0, client.said()
-    found = newest_complete(str(client.run_dir.checkpoints))
+    run_dir = run_here(path, *SHAPE, *TRAINING, *(f"parallelism.{size}" for size in mesh))
+    found = newest_complete(str(run_dir.checkpoints))
     assert found is not None
     tensors = found.manifest.tensors
     items = [
@@ -36,12 +34,12 @@ def trained(path: Path, *, dp: int, tp: int, pp: int) -> tuple[list[dict], dict[
         for t in tensors
     ]
     load(found.uri, items=items, expected=tensors)
-    return list(read_lines(client.run_dir.metrics)), {item.name: item.tensor for item in items}
+    return list(read_lines(run_dir.metrics)), {item.name: item.tensor for item in items}
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_run_is_the_same_on_one_worker_and_on_meshes_of_actors(tmp_path):
+def test_a_run_is_the_same_on_one_worker_and_on_meshes_of_actors(local_ray, tmp_path):
     lines, weights = trained(tmp_path / "one", dp=1, tp=1, pp=1)
     for number, mesh in enumerate(({"dp": 2, "tp": 1, "pp": 2}, {"dp": 1, "tp": 2, "pp": 2})):
         mine, other = trained(tmp_path / str(number), **mesh)
