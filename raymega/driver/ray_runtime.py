@@ -185,10 +185,10 @@ class RayRuntime:
         self.desk.close()
         end_workers = self._workers.leave if self._tenure.is_over() else self._workers.close
         self._orders.shutdown(cancel_futures=True)
-        self._undertaker.shutdown()
         self._membership.close()
         self._do(self._clerk, lambda: self._times.write(t=time.time()))
-        end_workers()
+        end_workers()  # until then the listener has work for the others
+        self._undertaker.shutdown()
         self._clerk.shutdown()
         self._watch.close()
         self._tending.close()
