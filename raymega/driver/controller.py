@@ -6,7 +6,6 @@
                Controller.stop      a stop is asked for
                Controller.ask       another size, or to be off a node: the brain's answer
                Controller.hand_over its owner goes on purpose, and the run is to be ended without it
-               Controller.leave     after the end: this process goes
 
 It runs in an actor of its own, `raymega:NAME`, or in the process that made it. A foreground run has an owner: when
 its news are not asked for any more, the run ends cleanly, and then the actor ends itself. An owner that has little
@@ -28,6 +27,7 @@ from raymega.control.commands import Answer
 from raymega.control.events import StopAsked
 from raymega.control.loop import run
 from raymega.control.policy import Rules
+from raymega.control.sharing import Claim
 from raymega.control.states import Failed, Finished, StopBy
 from raymega.driver.asking import OVER, Wish
 from raymega.driver.beginning import Beginning, begin, take_over
@@ -118,6 +118,10 @@ class Controller:
         if self._runtime is None:
             return Answer(request=wish.request or 0, accepted=False, reason="the run is only just starting")
         return self._runtime.desk.ask(wish).result()
+
+    def claim(self) -> Claim | None:
+        """What the run asks of the cluster beside others; None before it begins, and once it is over."""
+        return self._runtime.sizes.claim() if self._runtime is not None and self._told.ended is None else None
 
     def chaos(self, orders: tuple[str, ...]) -> None:
         """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""

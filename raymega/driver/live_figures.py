@@ -73,6 +73,13 @@ class Vital:
 Vitals = Mapping[WorkerId, Vital]
 
 
+def vitals_of(sheets: Mapping[WorkerId, Spent], *, memory_bytes: Mapping[WorkerId, int]) -> Vitals:
+    """What each worker told last: of its seconds, and of what it holds."""
+    return {
+        worker: Vital(memory_bytes=memory_bytes.get(worker, 0), spent=spent) for worker, spent in sheets.items()
+    }  # fmt: skip
+
+
 def samples_of(progress: Progress) -> Iterator[Sample]:
     """What follows from the turns of the run."""
     if progress.last is not None:

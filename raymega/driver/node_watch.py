@@ -26,6 +26,8 @@ WITHOUT_DEADLINE_S = 24 * 3600.0  # of a notice that names none
 LOOPBACK = "127.0.0.1"
 Row = Mapping[str, Any]  # Any: a row of ray.nodes()
 Device = Literal["cpu", "cuda"]
+Taken = tuple[Mapping[NodeId, int], Mapping[NodeId, int]]
+"""Devices by node: of other runs, of this one."""
 
 
 def device_of(config: Config, rows: Iterable[Row]) -> Device:
@@ -49,6 +51,12 @@ def cluster_of(rows: Iterable[Row], *, device: Device, cpus_per_worker: int) -> 
         if row["Alive"]
     ]
     return Cluster(nodes=tuple(sorted(nodes, key=lambda node: (-node.devices, node.id))))
+
+
+def devices_of(config: Config, *, device: Device) -> int:
+    """Devices of all living nodes, whoever has them."""
+    cluster = cluster_of(ray.nodes(), device=device, cpus_per_worker=config.run.cpus_per_worker)
+    return sum(node.devices for node in cluster.nodes)
 
 
 def domains_of(node: Node) -> tuple[tuple[str, str], ...]:
@@ -77,20 +85,40 @@ def notices(draining: Mapping[NodeId, float], *, seen: Mapping[NodeId, float], n
     )
 
 
+def usable(cluster: Cluster, *, taken: Taken, least: int) -> tuple[NodeDevices, ...]:
+    """The nodes with devices for this run: what other runs have is not for it.
+
+    Args:
+        least: a run that has none yet waits until others have left it so many.
+    """
+    others, own = taken
+    left = {node.id: max(node.devices - others.get(node.id, 0), own.get(node.id, 0)) for node in cluster.nodes}
+    if others and not own and sum(left.values()) < least:
+        return ()
+    return tuple(
+        NodeDevices(node=node.id, devices=left[node.id], labels=domains_of(node))
+        for node in cluster.nodes
+        if left[node.id] and node.devices
+    )
+
+
 class NodeWatch:
-    """Tells what the table says: at once, and from a thread of its own whenever something has changed."""
+    """Tells what the table says: at once, and from a thread of its own whenever something has changed.
+
+    Args:
+        least: devices below which the run cannot be.
+        taken: devices that other runs have, by node; those of this run, which are there whatever others say.
+    """
 
     def __init__(
-        self,
-        *,
-        device: Device,
-        cpus_per_worker: int,
-        tell: Callable[[NodesChanged | DrainAsked], None],
-        failed: Failed,
+        self, *, device: Device, cpus_per_worker: int, least: int, taken: Callable[[], Taken],
+        tell: Callable[[NodesChanged | DrainAsked], None], failed: Failed,
         looked: Callable[[Iterable[Row]], None] = lambda rows: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._device: Device = device
-        self._cpus_per_worker, self._tell, self._looked = cpus_per_worker, tell, looked
+        self._cpus_per_worker, self._least, self._taken = cpus_per_worker, least, taken
+        self._tell, self._looked = tell, looked
+        self.devices = 0  # of all nodes, whoever has them
         self.alive: frozenset[NodeId] = frozenset()
         self.addresses: dict[NodeId, str] = {}
         self._seen: tuple[NodeDevices, ...] | None = None
@@ -110,11 +138,8 @@ class NodeWatch:
     def _look(self) -> None:
         rows = ray.nodes()
         cluster = cluster_of(rows, device=self._device, cpus_per_worker=self._cpus_per_worker)
-        seen = tuple(
-            NodeDevices(node=node.id, devices=node.devices, labels=domains_of(node))
-            for node in cluster.nodes
-            if node.devices
-        )
+        self.devices = sum(node.devices for node in cluster.nodes)
+        seen = usable(cluster, taken=self._taken(), least=self._least)
         if seen != self._seen:
             self._seen = seen
             alive = addresses_of(rows)

@@ -32,14 +32,15 @@ from raymega.driver.chaos import ChaosHands
 from raymega.driver.feeder import Sources
 from raymega.driver.hiring import hiring_of
 from raymega.driver.listening import Hearing
-from raymega.driver.live_figures import Vital, Vitals
+from raymega.driver.live_figures import Vitals, vitals_of
 from raymega.driver.membership import Membership
-from raymega.driver.node_watch import NodeWatch
+from raymega.driver.node_watch import NodeWatch, devices_of
 from raymega.driver.place import Place
 from raymega.driver.publication import outcome_of
 from raymega.driver.publishing import Publisher
 from raymega.driver.rendezvous import Rendezvous
 from raymega.driver.run_dir import RunDirectory
+from raymega.driver.size_watch import SizeWatch
 from raymega.driver.tending import Tending
 from raymega.driver.tenure import Tenure
 from raymega.driver.time_sheets import TimeSheets
@@ -88,9 +89,10 @@ class RayRuntime:
             ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("orders", "undertaker", "clerk")
         )
         self._tending = Tending(config, device=place.device)
+        self.sizes = SizeWatch(config, run=place.run, devices=devices_of(config, device=place.device), tell=self.tell)
         self._watch = NodeWatch(
             device=place.device, cpus_per_worker=config.run.cpus_per_worker, tell=self.tell, failed=self._fail,
-            looked=self._tending.saw,
+            least=config.elastic.min_devices, taken=self.sizes.taken, looked=self._tending.saw,
         )  # fmt: skip
         self._rendezvous = Rendezvous(self._watch.addresses[ray.get_runtime_context().get_node_id()])
         hearing = Hearing(pulse=self._heard, born=self._born, lost=self._lost, failed=self._broke, broke=self._fail)
@@ -104,6 +106,8 @@ class RayRuntime:
         self._memory: dict[WorkerId, int] = {}
         self._times = TimeSheets(RunDirectory(path=Path(place.run_dir)).workers, began_t=place.began_t)
         self._traces = Traces(folder=Path(place.run_dir) / "traces", later=lambda work: self._do(self._clerk, work))
+
+        self.sizes.begin(devices=lambda: self._watch.devices, seats=self._workers.by_node, failed=self._fail)
 
     def now(self) -> float:
         """Unix seconds; never goes back."""
@@ -143,11 +147,7 @@ class RayRuntime:
 
     def vitals(self) -> Vitals:
         """What each living worker told of itself last."""
-        memory = dict(self._memory)
-        return {
-            worker: Vital(memory_bytes=memory.get(worker, 0), spent=spent)
-            for worker, spent in self._times.newest().items()
-        }
+        return vitals_of(self._times.newest(), memory_bytes=dict(self._memory))
 
     def disturb(self, orders: tuple[str, ...]) -> None:
         """Have these things go wrong, each at its point."""
@@ -190,6 +190,7 @@ class RayRuntime:
         end_workers()  # until then the listener has work for the others
         self._undertaker.shutdown()
         self._clerk.shutdown()
+        self.sizes.close()
         self._watch.close()
         self._tending.close()
         self._rendezvous.close()

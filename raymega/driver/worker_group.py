@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,6 +130,11 @@ class WorkerGroup:
         """The workers that are not ended yet."""
         with self._lock:
             return tuple(self._members)
+
+    def by_node(self) -> Counter[str]:
+        """How many of them are on each node."""
+        with self._lock:
+            return Counter(member.node for member in self._members.values())
 
     def node_of(self, worker: WorkerId) -> str:
         """The node of a worker that is not ended yet; empty for any other."""

@@ -51,13 +51,16 @@ BIN = Path(sys.executable).parent
 class Followed(Following):
     """A run of this process, shown as it goes."""
 
-    def __init__(self, path: Path, *, name: str, paced: bool, **axes: int) -> None:
+    def __init__(
+        self, path: Path, *, name: str, paced: bool, steps: int = STEPS, elastic: dict[str, Any] | None = None,
+        **axes: int | str,
+    ) -> None:  # fmt: skip
         sections = {
             **TINY,
             "run": {"name": name, "dir": str(path), "device": "cpu", "seed": 7},
             "parallelism": axes,
-            "training": {**TINY["training"], "steps": STEPS},
-            "elastic": {"steady_s": 0.5, "min_devices": 1},
+            "training": {**TINY["training"], "steps": steps},
+            "elastic": {"steady_s": 0.5, "min_devices": 1, **(elastic or {})},
             "log": {"tensorboard": False, "every_steps": 50},
         }
         full, self.run_dir = resolved(Config.model_validate(sections))
