@@ -16,7 +16,7 @@ from raymega.pictures.colors import EVENTS
 from raymega.pictures.scale import Scale, step_ticks, ticks, value_words
 from raymega.pictures.svg import FAINT, WIDTH, Svg, curve, dot, legend, line, picture, text
 
-LEFT, RIGHT, TOP, PLOT_H, ROW_H, FOOT = 132, 32, 26, 190, 18, 12
+LEFT, RIGHT, TOP, PLOT_H, ROW_H, FOOT = 158, 32, 26, 190, 18, 12
 MOST_LINES = 12  # of one kind through the plot; of more there are only the marks
 MOST_POINTS = 600  # of a curve, two for each column of the picture at most
 
@@ -118,8 +118,8 @@ def _row(kind: str, marks: Sequence[Mark], across: Scale, *, y: float) -> list[s
         text(words, x=8, y=y + 4, size=11, color=EVENTS[kind]),
         line(x=LEFT, y=y, to_x=WIDTH - RIGHT, to_y=y, color="#eeeeee"),
     ]
-    for mark in marks:
-        x = across.at(max(mark.step, across.low))
+    seen = {round(across.at(max(mark.step, across.low))): mark for mark in marks}  # one for each place that can be seen
+    for x, mark in seen.items():
         if len(marks) <= MOST_LINES:
             parts.append(line(x=x, y=TOP, to_x=x, to_y=TOP + PLOT_H, color=EVENTS[kind], width=0.6, dashed=True))
         parts.append(dot(x=x, y=y, color=EVENTS[kind], hint=f"{kind}, step {mark.step}: {mark.words}"))

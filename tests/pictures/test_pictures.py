@@ -59,6 +59,13 @@ def test_losses_lie_on_one_scale_with_a_mark_for_what_happened():
     assert "worker lost, step 2: &lt;w1&gt; is lost" in text
 
 
+def test_of_ten_thousand_marks_those_are_drawn_that_can_be_told_apart():
+    marks = [Mark(step=step, kind="checkpoint", words="saved") for step in range(1, 10_001)]
+    text = loss_picture([Curve(label="a", points=((1, 5.0), (10_000, 4.0)))], marks=marks).text
+    assert "checkpoint (10000)" in text
+    assert len(shapes(text, "circle")) < 700
+
+
 @pytest.mark.parametrize("points", [(), ((1, float("nan")),)])
 def test_a_run_without_a_loss_says_so(points):
     assert "no step is committed yet" in loss_picture([Curve(label="a", points=points)]).text
