@@ -6,7 +6,7 @@ Each fix looks at the config as the fixes before it left it.
 
 from typing import Any
 
-from raymega.config import choices, rules_schedule
+from raymega.config import choices, rules_compression, rules_schedule
 from raymega.config.choices import nearest_to, number
 from raymega.config.rules import NAME, faults_of, plain_name
 from raymega.config.rules_chaos import that_can_happen
@@ -179,7 +179,12 @@ def _chaos(config: Config) -> Changes:
     return {"elastic.chaos": that_can_happen(config)}
 
 
+def _compression(config: Config) -> Changes:
+    rules = (rules_compression.it_sends_less, rules_compression.nothing_is_copied_of_it)
+    return {rules_compression.KEY: "none"} if any(rule(config) is not None for rule in rules) else {}
+
+
 FIXES = (
     _name, _blend, _kind, _heads, _kv_heads, _tp, _sequence, _pp, _schedule, _stages, _dp, _batch, _devices, _rates,
-    _leases, _chaos,
+    _leases, _chaos, _compression,
 )  # fmt: skip

@@ -128,6 +128,10 @@ class ParallelismConfig(Section):
 
     recompute: Literal["none", "selective", "full"] | tuple[Annotated[int, Field(ge=0)], ...] = "none"
     """Computed again in the backward, to keep less: nothing, attention between its products, blocks; or [layers]."""
+    grad_compression: Literal["none", "bf16", "fp16", "int8"] = "none"
+    """Format in which replicas send each other gradients; what rounding leaves is sent later (error feedback)."""
+    grad_compression_between: Literal["replicas", "nodes"] = "replicas"
+    """replicas: wherever they lie; nodes: only where the replicas of a stage lie on several nodes."""
 
 
 class TrainingConfig(Section):

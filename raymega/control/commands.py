@@ -104,8 +104,11 @@ class Quiet:
 class Grant:
     """Leave for all workers to run until `until` steps are committed; snapshot right after those in `save_at`.
 
+    Nobody has begun any of these steps, so what is said of them holds for all workers alike.
+
     Args:
-        rates: of learning, as `Course` has them; they hold for all workers alike, since nobody has begun the step.
+        rates: of learning, as `Course` has them.
+        full_at: steps whose gradients are summed in full, with all that coded sums have left; those of `save_at` too.
         quiet: until anything else is told of, hands may run so far without more leave, and tell of it in one event.
     """
 
@@ -113,6 +116,7 @@ class Grant:
     until: int
     save_at: tuple[int, ...] = ()
     rates: Rates = ()
+    full_at: tuple[int, ...] = ()
     quiet: Quiet | None = None
 
 

@@ -90,6 +90,7 @@ class WorkerLost:
         absent: it was not there when this controller took over; perhaps it was never started, so its node is not to
             blame.
         heard: the newest commit that was reported of the state in force, by whomever.
+        unsent_norm: of what its coded sums of gradients had left, which is lost with it.
     """
 
     worker: WorkerId
@@ -99,6 +100,7 @@ class WorkerLost:
     node_gone: bool = False
     absent: bool = False
     heard: Decided | None = None
+    unsent_norm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

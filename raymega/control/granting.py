@@ -26,10 +26,12 @@ def grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command,
     save_at = tuple(sorted({*save_steps(rules, after=granted, until=until), *asked}))
     due = eval_steps(rules, after=granted, until=until)
     evaluations = tuple(Evaluate(generation=story.generation, after_step=step) for step in due)
+    boundary = training.change.boundary if training.change is not None else None
+    full_at = (boundary,) if rules.codes and boundary is not None and granted < boundary <= until else ()
     underway = tuple(SavesUnderway(step=step) for step in save_at)
     training = replace(training, granted=until, saves=training.saves + underway)
     quiet = quiet_after(rules, training)
-    grant = Grant(generation=story.generation, until=until, save_at=save_at, quiet=quiet)
+    grant = Grant(generation=story.generation, until=until, save_at=save_at, full_at=full_at, quiet=quiet)
     return training, (*evaluations, grant)
 
 

@@ -75,6 +75,8 @@ def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Dec
     if (unborn and not event.absent) or event.node_gone:
         state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
     cause = f"{event.cause} (node {event.node})"
+    if event.unsent_norm > 0:
+        cause += f", and with it gradients that it had not sent yet, of norm {event.unsent_norm:.3g}"
     return lose(brain, state, ((event.worker, cause),), now, heard=event.heard, silent_s=event.silent_s)
 
 

@@ -42,6 +42,7 @@ class Rules:
     start_timeout_s: float
     lease_s: float
     repairs: bool = True
+    codes: bool = False  # gradients are summed with fewer bits
     standbys: int = 0
     steady_s: float = 0.0
     counts_steps: bool = False
@@ -61,6 +62,7 @@ class Rules:
             start_timeout_s=config.elastic.group_timeout_s,
             lease_s=config.elastic.lease_s,
             repairs=config.elastic.boundary_log != "off",
+            codes=config.parallelism.grad_compression != "none",
             standbys=config.elastic.standbys,
             steady_s=config.elastic.steady_s,
         )

@@ -149,6 +149,8 @@ def _nearer(brain: Brain, training: Training, change: Change, now: float) -> Cha
         return change
     ready_t = now if change.ready_t is None else change.ready_t
     boundary = max(training.granted, training.story.committed + 1)
+    if brain.rules.codes:  # nobody has begun it yet, so that all sum it in full
+        boundary = max(training.granted, training.story.committed) + 1
     if boundary >= brain.rules.steps:
         return None
     hold = training.story.course.hold

@@ -150,7 +150,8 @@ class Membership:
         self._tell_all(command.generation, "abort", command.generation, command.lost)
 
     def grant(self, command: Grant) -> None:
-        self._tell_all(command.generation, "grant", command.generation, command.until, command.save_at, command.rates)
+        said = (command.until, command.save_at, command.rates, command.full_at)
+        self._tell_all(command.generation, "grant", command.generation, *said)
 
     def feed_from(self, step: int) -> None:
         """Send batches ahead from index `step` on."""

@@ -104,6 +104,7 @@ class RayRuntime:
             training=config.training, failed=self._fail,
         )  # fmt: skip
         self._memory: dict[WorkerId, int] = {}
+        self._unsent: dict[WorkerId, float] = {}
         self._times = TimeSheets(RunDirectory(path=Path(place.run_dir)).workers, began_t=place.began_t)
         self._traces = Traces(folder=Path(place.run_dir) / "traces", later=lambda work: self._do(self._clerk, work))
 
@@ -216,6 +217,7 @@ class RayRuntime:
 
     def _heard(self, pulse: Pulse) -> None:
         self._memory[pulse.worker] = pulse.device_bytes or pulse.rss_bytes
+        self._unsent[pulse.worker] = pulse.unsent_norm
         if self._times.heard(pulse.worker, pulse.spent, t=time.time(), peak_bytes=pulse.memory_bytes):
             self._do(self._clerk, lambda: self._times.write(t=time.time()))
         for _, report in pulse.reports:
@@ -252,9 +254,10 @@ class RayRuntime:
         self._memory.pop(worker, None)
         self._times.lost(worker, t=time.time())
         node = self._workers.node_of(worker)
-        gone = node not in self._watch.alive
-        heard = self._membership.heard
-        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=gone, heard=heard))
+        self.tell(WorkerLost(
+            worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=node not in self._watch.alive,
+            heard=self._membership.heard, unsent_norm=self._unsent.pop(worker, 0.0),
+        ))  # fmt: skip
         self._do(self._undertaker, lambda: self._workers.kill((worker,)))
 
     def _broke(self, worker: WorkerId, error: BaseException) -> None:

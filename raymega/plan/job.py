@@ -51,6 +51,7 @@ class Job:
     batch_size: int
     optimizer: Optimizer = "adamw"
     precision: Precision = "fp32"
+    grad_compression: Literal["none", "bf16", "fp16", "int8"] = "none"
     software: Software = RAYMEGA
 
     @property
@@ -80,4 +81,5 @@ def job_of(config: Config, *, precision: Precision | None = None) -> Job:
         batch_size=config.training.batch_size,
         optimizer=config.training.optimizer,
         precision=precision or config.training.precision,
+        grad_compression=config.parallelism.grad_compression,
     )

@@ -9,7 +9,8 @@
     activations    i x what the stage's layers keep (`plan.activations`)
     logits         the last stage's, fp32, of each micro-batch in flight there, and what the head reads
     boundary log   m x (activation down + gradient up): what was sent is kept until the step is committed
-    buffers        the reduced gradients n 4, receives posted ahead and in use, one layer under recomputation
+    buffers        the reduced gradients n 4, receives posted ahead and in use, one layer under recomputation; with
+                   compression what it has not sent, before and after the step, 2 n 4, and dp + 1 messages
 
 Where backwards are in two parts, a pass whose second part is to come keeps inputs and output gradients of its products.
 
@@ -226,4 +227,11 @@ def _buffers(job: Job, layout: ParallelLayout, stage: int, parameters: int) -> f
     reduced = job.software.reduces_out_of_place and is_reduced(job, layout)
     receives = receive_bytes(job, layout, stage=stage)
     again = _layer(job, layout, "none") if layout.recompute != "none" else 0.0
-    return parameters * job.software.gradient_bytes * reduced + receives + again
+    return parameters * (job.software.gradient_bytes * reduced + _coded(job, layout)) + receives + again
+
+
+def _coded(job: Job, layout: ParallelLayout) -> float:
+    """Bytes an element that compression takes."""
+    if job.grad_compression == "none" or layout.mesh.dp == 1:
+        return 0.0
+    return 2 * FP32 + (layout.mesh.dp + 1) * {"int8": 1 + FP32 / 256, "bf16": 2, "fp16": 2}[job.grad_compression]

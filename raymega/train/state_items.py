@@ -4,6 +4,8 @@
     layers.7.attn.wq   exp_avg      box      moments, in the box of their parameter
     layers.7.attn.wq   exp_avg_sq   box
     optimizer.updates  counter      scalar   the same on all workers
+    (its gradient)     residual     box      of one contributor alone (`train.unsent`); zero wherever state is saved
+                                             or goes elsewhere, so it is not among these
 
 What is not listed here is derived: rates from committed samples, dropout from (seed, step, sample), data by position.
 """

@@ -126,7 +126,7 @@ class Generation:
         self._specs = specs_of(settings.config)
         self._world = build_world(
             plan=assignment.plan, generation=self.number, me=settings.worker, fabric=self._fabric,
-            tied=is_tied(self._specs), links=assignment.links,
+            tied=is_tied(self._specs), links=assignment.links, node=node_to_tell(settings),
         )  # fmt: skip
 
     def _forget_work(self) -> None:
@@ -172,7 +172,7 @@ class Generation:
             return False
         waited = time.perf_counter()
         self._desk.chaos.begin(world=self._world, step=state.committed + 1)
-        done = self._step.run(batch, work=self._begin(state, order), order=order)
+        done = self._step.run(batch, work=self._begin(state, order), order=order, full=leave.full)
         if done is None:
             return False
         self.work, self._order = None, None
@@ -267,6 +267,11 @@ class Generation:
         self.commits.append(report)
         if self._world.is_root:
             self._desk.reports.add(report)
+
+
+def node_to_tell(settings: WorkerSettings) -> str | None:
+    """This worker's node, where gradients are coded between nodes only."""
+    return settings.node if settings.config.parallelism.grad_compression_between == "nodes" else None
 
 
 def _without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:

@@ -20,6 +20,7 @@ from raymega.worker.time_sheet import Spent
 
 Split = Literal["train", "valid"]
 Rates = tuple[tuple[int, float], ...]
+Steps = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +259,7 @@ class Pulse:
     memory_bytes: int = 0  # the most that its tensors have taken
     log_bytes: int = 0  # the most that messages of a step have held, for a repair
     copies_bytes: int = 0  # of host memory, for copies of state
+    unsent_norm: float = 0.0  # of what coded sums of gradients have left
     spent: Spent = field(default_factory=Spent)
 
 
@@ -266,7 +268,7 @@ class WorkerApi(Protocol):
 
     start(assignment)                  leave any older generation, build groups, load, then run as far as granted
     feed(generation, batches)          put batches; idempotent, keyed (split, step, micro-batch)
-    grant(generation, until_step, save_at, rates)  leave to run until so many are committed; snapshots after `save_at`
+    grant(generation, until_step, save_at, rates, full_at)  leave to run so far, as `control.commands.Grant` says
     pulse(since, wait_s)               answer when there is a report newer than `since`, or after wait_s seconds
     abort(generation, lost)            leave this and older ones: all groups break but those of teams without `lost`
     chaos(orders)                      what is to go wrong on purpose, beside what the config says
@@ -275,7 +277,7 @@ class WorkerApi(Protocol):
 
     def start(self, assignment: Assignment) -> None: ...
     def feed(self, generation: int, batches: tuple[StepBatch, ...]) -> None: ...
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...], rates: Rates) -> None: ...
+    def grant(self, generation: int, until_step: int, save_at: Steps, rates: Rates, full_at: Steps) -> None: ...
     def pulse(self, since: int, wait_s: float) -> Pulse: ...
     def abort(self, generation: int, lost: tuple[WorkerId, ...]) -> object: ...
     def chaos(self, orders: tuple[str, ...]) -> None: ...

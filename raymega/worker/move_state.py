@@ -77,6 +77,8 @@ class Mover:
             constants = Constants.of(self.specs, plan=self.transition.old)
             rule = Rule(config=self.config, state=old, constants=constants, rates=lambda: self.assignment.rates)
             rule.settle(facts)
+        if old is not None:
+            old.check_sent(before="before a move")
         return source
 
     def move(self, *, old: Source | None, new: TrainState | None) -> Moved:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from raymega.plan.plan import WorkerId
-from raymega.worker.interface import Assignment, Decision, Rates
+from raymega.worker.interface import Assignment, Decision, Rates, Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Leave to do the next step; `save`: take a snapshot once it has committed."""
+    """Leave to do the next step. `save`: take a snapshot once it has committed; `full`: sum its gradients in full."""
 
     save: bool
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Orders:
         self._aborted = 0
         self._until_step = 0
         self._save_at: set[int] = set()
+        self._full_at: set[int] = set()
         self._rates: Rates = ()
         self._decided: Decision | None = None
         self._stopped = False
@@ -51,16 +53,18 @@ class Orders:
                 return
             self._assignment = assignment
             self._until_step, self._save_at, self._rates = assignment.step, set(), assignment.rates
+            self._full_at = set()
             self._changed.notify_all()
         self._tell()
 
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...], rates: Rates = ()) -> None:
+    def grant(self, generation: int, until_step: int, save_at: Steps, rates: Rates = (), full_at: Steps = ()) -> None:
         """Extend the leave; it never shrinks within a generation. `rates` change for later steps only."""
         with self._changed:
             if generation != self._current_generation:
                 return
             self._until_step = max(self._until_step, until_step)
             self._save_at.update(save_at)
+            self._full_at.update((*save_at, *full_at))
             self._rates = rates or self._rates
             self._changed.notify_all()
 
@@ -140,7 +144,7 @@ class Orders:
         with self._changed:
             while self.is_current(generation):
                 if self._until_step > committed:
-                    return Leave(save=committed + 1 in self._save_at)
+                    return Leave(save=committed + 1 in self._save_at, full=committed + 1 in self._full_at)
                 self._changed.wait()
             return None
 

@@ -25,7 +25,7 @@ import ray
 
 from raymega.errors import ConfigError, Superseded
 from raymega.plan.plan import WorkerId
-from raymega.worker.interface import Assignment, Pulse, Rates, StepBatch, WorkerApi, WorkerSettings
+from raymega.worker.interface import Assignment, Pulse, Rates, StepBatch, Steps, WorkerApi, WorkerSettings
 
 EXIT_ORPHANED = 86  # seen in Ray's own records of the process
 BIRTH_GRACE_S = 60.0  # until the first call
@@ -139,9 +139,11 @@ class WorkerActor:
         self._worker.feed(generation, tuple(ray.get(b) if isinstance(b, ray.ObjectRef) else b for b in batches))
 
     @ray.method(concurrency_group="orders")
-    def grant(self, epoch: int, generation: int, until_step: int, save_at: tuple[int, ...], rates: Rates) -> None:
+    def grant(
+        self, epoch: int, generation: int, until_step: int, save_at: Steps, rates: Rates, full_at: Steps = ()
+    ) -> None:
         self._obedience.heed(epoch)
-        self._worker.grant(generation, until_step, save_at, rates)
+        self._worker.grant(generation, until_step, save_at, rates, full_at)
 
     @ray.method(concurrency_group="pulse")
     def pulse(self, epoch: int, since: int, wait_s: float) -> Pulse:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 
 import torch
 
+from raymega.comm.group import Group, Work
 from raymega.worker.state import Chunk, TrainState
 from raymega.worker.world import World
 
 
-def reduce_gradients(state: TrainState, *, world: World, begins: Callable[[int], None]) -> None:
-    """Fill every chunk's `reduced`; `begins` is told the number of each sum.
+def reduce_gradients(state: TrainState, *, world: World, begins: Callable[[int], None], full: bool = False) -> None:
+    """Fill every chunk's `reduced`; `begins` is told the number of each sum. `full`: with all that was not sent yet.
 
     Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
     """
@@ -27,10 +28,18 @@ def reduce_gradients(state: TrainState, *, world: World, begins: Callable[[int],
     sums = []
     for number, chunk in enumerate(summed):
         begins(number)
-        sums.append(world.ring.start_all_reduce(chunk.reduced_grad))
+        sums.append(_start_sum(chunk, ring=world.ring, scale=state.scale.scale, full=full))
     for work in sums:
         work.wait()
     _sum_tied(summed, world=world)
+
+
+def _start_sum(chunk: Chunk, *, ring: Group, scale: float, full: bool) -> Work:
+    grad = chunk.reduced_grad
+    if chunk.coding is None:
+        return ring.start_all_reduce(grad)
+    stretch = 0, grad.numel()
+    return chunk.coding.start_sum(grad, stretch=stretch, ring=ring, scale=scale, full=full, out=grad)
 
 
 def _sum_tied(chunks: Iterable[Chunk], *, world: World) -> None:

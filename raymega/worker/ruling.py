@@ -88,6 +88,8 @@ class Rule:
             for chunk in self.state.chunks.values():
                 chunk.optimizer.apply(chunk.reduced_grad, lr=ruling.lr, clip=ruling.clip)
                 chunk.model.flat.cast()
+                if chunk.coding is not None:
+                    chunk.coding.unsent.commit()
         else:
             self.state.skipped += 1
         self.state.scale = ruling.scale

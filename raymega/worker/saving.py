@@ -38,6 +38,7 @@ class Saves:
 
     def save(self, state: TrainState, *, generation: int) -> float:
         """Copy the state and write it in the background; returns the seconds that the copy took."""
+        state.check_sent(before="before a save")
         config = self._settings.config
         return self._opened().start(
             items_to_write(state.items(), self._part),

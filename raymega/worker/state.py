@@ -14,8 +14,10 @@ import torch
 
 from raymega.checkpoint.load import load, load_params
 from raymega.checkpoint.state_item import StateItem
+from raymega.comm.codec import Codec
 from raymega.comm.port import GroupPort
 from raymega.config.schema import Config
+from raymega.errors import RaymegaBug
 from raymega.layout.checkpoint_layout import Share, assign
 from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
 from raymega.layout.param_layout import holdings
@@ -24,6 +26,7 @@ from raymega.plan.plan import Plan, WorkerId
 from raymega.train.loss_scale import UNSCALED, LossScale, first_scale
 from raymega.train.optimizer import Optimizer, build_optimizer
 from raymega.train.state_items import SCALAR, state_items
+from raymega.worker.coded_sums import Coding
 from raymega.worker.world import World
 
 
@@ -57,11 +60,19 @@ class Seat:
 
 @dataclass(slots=True, kw_only=True)
 class Chunk:
-    """One virtual stage with its optimizer. `reduced`: where gradient sums go, out of place; None: nothing to sum."""
+    """One virtual stage with its optimizer.
+
+    Args:
+        reduced: where gradient sums go, out of place; None: nothing to sum.
+        codec: with which replicas send each other gradients, where they do so with fewer bits.
+        coding: how, where they do now.
+    """
 
     model: StageModel
     optimizer: Optimizer
     reduced: torch.Tensor | None
+    codec: Codec | None = None
+    coding: Coding | None = None
 
     @property
     def reduced_grad(self) -> torch.Tensor:
@@ -79,6 +90,15 @@ class Chunk:
         shared = world.ring.size > 1 or self.model.has_partial_grads or self.model.tied is not None
         if shared and self.reduced is None:
             self.reduced = torch.empty_like(self.model.flat.grad)
+        self._code(world)
+
+    def _code(self, world: World) -> None:
+        """Send fewer bits where the config wants it; what is left of earlier sums is sent in any case."""
+        wanted = self.codec is not None and world.ring.size > 1 and world.is_coded
+        if wanted and self.coding is None and self.codec is not None:
+            self.coding = Coding.of(self.model.flat, tp=world.plan.mesh.tp, codec=self.codec)
+        elif not wanted and self.coding is not None and self.coding.unsent.is_empty:
+            self.coding = None
 
 
 COUNTER_WORDS = 7  # of `Counters`, where they travel
@@ -205,6 +225,21 @@ class TrainState:
             yield from chunk.items()
 
     @property
+    def unsent_norm(self) -> float:
+        """Of what coded sums have left."""
+        norms = (chunk.coding.unsent.norm for chunk in self.chunks.values() if chunk.coding is not None)
+        return sum(norm**2 for norm in norms) ** 0.5
+
+    def check_sent(self, *, before: str) -> None:
+        """Raises: RaymegaBug if coded sums have left anything, which is neither saved nor moved."""
+        if any(chunk.coding is not None and not chunk.coding.unsent.is_empty for chunk in self.chunks.values()):
+            raise RaymegaBug(
+                f"Step {self.committed} was summed with fewer bits right {before}: what it has left, of norm "
+                f"{self.unsent_norm:.3g}, would be lost. The step before has to be summed in full.",
+                step=self.committed,
+            )
+
+    @property
     def num_counted(self) -> tuple[int, int]:
         """(boxes, elements) that count for the norm in this worker's replica."""
         counted = [p for c in self.chunks.values() for p in c.model.params if p.counted and p.box.num_elements]
@@ -257,4 +292,5 @@ def _chunk(
         model=model,
         optimizer=build_optimizer(config.training, data=flat.data, num_decayed=flat.num_decayed),
         reduced=None,
+        codec=None if config.parallelism.grad_compression == "none" else config.parallelism.grad_compression,
     )

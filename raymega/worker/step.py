@@ -67,12 +67,15 @@ class Step:
             bucket=chaos.bucket,
         )  # fmt: skip
 
-    def run(self, batch: StepBatch, *, work: StepWork, order: RepairOrder | None = None) -> "Done | None":
+    def run(
+        self, batch: StepBatch, *, work: StepWork, order: RepairOrder | None = None, full: bool = False
+    ) -> "Done | None":
         """Do the step after `state.committed`; None if the generation ended before it was decided.
 
         Args:
             work: what is done of it already, and is added to.
             order: what is left of it, if it broke in an older generation; None: all of it.
+            full: its gradients are summed in full, where replicas otherwise send fewer bits.
 
         Raises: GroupBroken, CollectiveTimeout, StaleMessage if the world changed; RaymegaBug if work was lost.
         """
@@ -85,7 +88,7 @@ class Step:
         else:
             self.executor.repair(batch, work=work, order=order, loss_scale=scale)
         clock.begin("reduce")
-        reduce_gradients(self.state, world=self.world, begins=self.bucket)
+        reduce_gradients(self.state, world=self.world, begins=self.bucket, full=full)
         clock.begin("decide")
         facts, ruling = self._ruling(batch, work)
         decision = Decision(step=self.state.committed + 1, generation=self.world.generation, facts=facts.pack())

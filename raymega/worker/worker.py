@@ -31,6 +31,7 @@ from raymega.worker.interface import (
     Pulse,
     Rates,
     StepBatch,
+    Steps,
     WorkerFailed,
     WorkerSettings,
 )
@@ -88,9 +89,11 @@ class Worker:
         if self.orders.is_current(generation):
             self.batches.put(batches)
 
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...] = (), rates: Rates = ()) -> None:
+    def grant(
+        self, generation: int, until_step: int, save_at: Steps = (), rates: Rates = (), full_at: Steps = ()
+    ) -> None:
         """Leave to run until `until_step` steps are committed."""
-        self.orders.grant(generation, until_step, save_at, rates)
+        self.orders.grant(generation, until_step, save_at, rates, full_at)
 
     def abort(self, generation: int, lost: tuple[WorkerId, ...] = ()) -> Decision | None:
         """Leave `generation`; returns the newest decision: a promise that no other follows.
@@ -126,6 +129,7 @@ class Worker:
             rss_bytes=resident_bytes(),
             device_bytes=self._memory.look() if self._memory.on_cuda else 0,
             memory_bytes=self._memory.look(),
+            unsent_norm=state.unsent_norm if state is not None else 0.0,
             log_bytes=self._desk.log.peak_bytes,
             copies_bytes=self.copies.num_bytes,
             spent=self._desk.sheet.spent,

@@ -21,7 +21,10 @@ from raymega.plan.repairs import step_programs_of
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which have no room for `program`
 class World:
-    """A worker's place in one generation. Where nobody shares an axis, its group is a group of one."""
+    """A worker's place in one generation. Where nobody shares an axis, its group is a group of one.
+
+    `is_coded`: where a codec is set, the ring uses it.
+    """
 
     generation: int
     plan: Plan
@@ -30,6 +33,7 @@ class World:
     ring: Group
     tied: Group
     pairs: Mapping[WorkerId, Group]
+    is_coded: bool = True
 
     @property
     def me(self) -> WorkerId:
@@ -75,10 +79,13 @@ class World:
 
 
 def build_world(
-    *, plan: Plan, generation: int, me: WorkerId, fabric: Fabric, tied: bool, links: Collection[tuple[Place, Place]]
-) -> World:
+    *, plan: Plan, generation: int, me: WorkerId, fabric: Fabric, tied: bool, links: Collection[tuple[Place, Place]],
+    node: str | None = None,
+) -> World:  # fmt: skip
     """Build my groups, in the order that all members share.
 
+    Args:
+        node: mine, where a codec is used only between nodes.
     Raises: CollectiveTimeout naming the members that never came; GroupBroken after an abort.
     """
     coord = plan.coord_of(me)
@@ -86,14 +93,16 @@ def build_world(
     for spec in groups_of(plan, generation=generation, tied=tied, links=links):
         if me in spec.members:
             by_axis[spec.axis].append(fabric.group(GroupSpec(key=spec.key, members=spec.members)))
+    ring = _only(by_axis["dp"], me)
     return World(
         generation=generation,
         plan=plan,
         coord=coord,
         team=_only(by_axis["tp"], me),
-        ring=_only(by_axis["dp"], me),
+        ring=ring,
         tied=_only(by_axis["tied"], me),
         pairs={_other(group, me): group for group in by_axis["pair"]},
+        is_coded=node is None or len(set(ring.all_gather_bytes(node.encode()))) > 1,
     )
 
 

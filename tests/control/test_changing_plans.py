@@ -2,7 +2,7 @@
 
 import pytest
 
-from raymega.control.commands import Answer, AssignPlan, Rewind, StopWorkers, WriteTransition
+from raymega.control.commands import Answer, AssignPlan, Grant, Rewind, StopWorkers, WriteTransition
 from raymega.control.events import DrainAsked, NodesChanged, ResizeAsked, StopAsked
 from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
@@ -212,3 +212,14 @@ def test_a_change_is_dropped_where_no_step_is_left():
     hands.tell_at[19] = ResizeAsked(request=1, devices=2)
     last, _ = play(hands, steps=20)
     assert (last.exit_code, told(hands, WriteTransition)) == (0, [])
+
+
+def test_the_step_before_a_move_is_summed_in_full_where_gradients_are_coded():
+    hands = FakeHands(nodes=nodes(5), work=True, kill_once={10: 0}, step_s=1.0)
+    last, _ = play(hands, codes=True)
+    (move,) = told(hands, WriteTransition)
+    full = [(grant.generation, step) for grant in told(hands, Grant) for step in grant.full_at]
+    assert (last.exit_code, move.certified) == (0, True)
+    assert [step for _, step in full] == [move.step], "nobody had leave for it before"
+    granted = [grant.until for grant in told(hands, Grant) if grant.generation == full[0][0] and not grant.full_at]
+    assert all(until < move.step for until in granted)

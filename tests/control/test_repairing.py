@@ -123,3 +123,9 @@ def test_repairs_without_progress_end_with_the_allowed_number():
     last, _ = play(hands, max_restarts=2)
     assert "2 recoveries brought no new step" in last.reason
     assert last.exit_code == 4
+
+
+def test_gradients_that_are_lost_with_their_holder_are_told_with_their_norm():
+    decision = broken(promise("w0"), promise("w1"), replace(lost("w3"), unsent_norm=0.0125), promise("w2"))
+    assert "gradients that it had not sent yet, of norm 0.0125" in decision.reason
+    assert "not sent yet" not in broken(promise("w0"), promise("w1"), lost("w3"), promise("w2")).reason

@@ -50,7 +50,9 @@ class FakeWorker:
             self._batches.update({(generation, batch.step): batch for batch in batches if batch.split == "train"})
             self._changed.notify_all()
 
-    def grant(self, generation: int, until_step: int, save_at: tuple[int, ...], rates: object = ()) -> None:
+    def grant(
+        self, generation: int, until_step: int, save_at: tuple[int, ...], rates: object = (), full_at: object = ()
+    ) -> None:
         with self._changed:
             if self._assignment is not None and generation == self._assignment.generation:
                 self._until = max(self._until, until_step)
