@@ -9,7 +9,6 @@ Without an autoscaler nobody reads it. Source: `ray.autoscaler.sdk.request_resou
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ray.autoscaler import sdk
 from ray.exceptions import RayError
 
 from raymega.config.schema import Config
@@ -22,6 +21,8 @@ Request = Callable[[Bundles], None]
 
 def request_bundles(bundles: Bundles) -> None:
     """Tell the autoscaler; no bundles: it need not keep any. A run goes on without it: what fails is only printed."""
+    from ray.autoscaler import sdk  # a good part of a second, and few runs ever ask
+
     asked: list[dict[str, Any]] = [dict(bundle) for bundle in bundles]
     try:
         sdk.request_resources(bundles=asked)
