@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from raymega.driver.measuring import fingerprint, hardware_words, measured_device, measured_link
+from raymega.driver.measuring import fingerprint, hardware_words, measured_device, measured_link, measured_together
 from raymega.plan.calibration import REACHED, Calibration
 
 
@@ -22,11 +22,13 @@ def calibrated_here(*, device: str, nodes: int) -> Calibration:
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    found, link, words = measured_device(device=device), measured_link(), hardware_words(device)
+    cores = os.cpu_count() or 1
+    found = measured_together(cores) if device == "cpu" else measured_device(device=device)
+    link, words = measured_link(), hardware_words(device)
     way = {"latency_s": link.latency_s, "bytes_per_s": link.bytes_per_s}
     cluster: dict[str, Any] = {
         "nodes": nodes,
-        "devices": torch.cuda.device_count() if device == "cuda" else (os.cpu_count() or 1),
+        "devices": torch.cuda.device_count() if device == "cuda" else cores,
         "device": {
             "name": found.name, "flops_per_s": found.flops_per_s, "memory_bytes": found.memory_bytes,
             "memory_bytes_per_s": found.memory_bytes_per_s,

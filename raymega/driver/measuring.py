@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from statistics import fmean, quantiles
 from typing import Any
 
 import psutil
@@ -51,18 +53,49 @@ class MeasuredLink:
     bytes_per_s: float
 
 
-def measured_device(*, device: str, blocks: int = 12) -> MeasuredDevice:
-    """Measure the rates of `device`, cpu or cuda."""
+def measured_device(*, device: str, blocks: int = 12, of: Callable[[list[float]], float] = max) -> MeasuredDevice:
+    """Measure the rates of `device`, cpu or cuda; `of`: which block counts."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
-        rates = {name: _best(partial(_product_rate, device, dtype), blocks) for name, dtype in kinds.items()}
-        copied = _best(partial(_copy_rate, device), blocks)
+        rates = {name: of(_rates(partial(_product_rate, device, dtype), blocks)) for name, dtype in kinds.items()}
+        copied = of(_rates(partial(_copy_rate, device), blocks))
     finally:
         torch.set_num_threads(threads)
     return MeasuredDevice(
         name=device_words(device), flops_per_s=rates, memory_bytes=_memory_bytes(device), memory_bytes_per_s=copied
+    )
+
+
+def measured_together(workers: int) -> MeasuredDevice:
+    """Measure a core while as many workers compute as there are: they share memory, caches and the clock's power.
+
+    Rates are the mean over the workers of their upper quartile, since other programs disturb; of one worker alone, as
+    `measured_device`.
+    Raises: ClusterError if one of them says nothing.
+    """
+    if workers == 1:
+        return measured_device(device="cpu")
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(workers)
+    ends = [context.Pipe(duplex=False) for _ in range(workers)]
+    processes = [context.Process(target=_compute_among, args=(together, writer)) for _, writer in ends]
+    try:
+        for process in processes:
+            process.start()
+        found = [_told(reader) for reader, _ in ends]
+    finally:
+        for process in processes:
+            process.join(5.0)
+            process.kill()
+            process.join()
+    names = found[0].flops_per_s
+    return MeasuredDevice(
+        name=found[0].name,
+        flops_per_s={name: fmean(one.flops_per_s[name] for one in found) for name in names},
+        memory_bytes=found[0].memory_bytes,
+        memory_bytes_per_s=fmean(one.memory_bytes_per_s for one in found),
     )
 
 
@@ -112,8 +145,20 @@ def fingerprint(words: str) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:12]
 
 
-def _best(rate: Callable[[], float], blocks: int) -> float:
-    return max(rate() for _ in range(blocks))
+def _rates(rate: Callable[[], float], blocks: int) -> list[float]:
+    return [rate() for _ in range(blocks)]
+
+
+def _compute_among(together: Barrier, writer: Connection) -> None:
+    together.wait(LIMIT_S)
+    writer.send(measured_device(device="cpu", of=lambda rates: quantiles(rates, n=4)[-1]))
+
+
+def _told(reader: Connection) -> MeasuredDevice:
+    if not reader.poll(LIMIT_S):
+        raise ClusterError(f"a worker that computes beside others said nothing for {LIMIT_S:.0f} s. Is it loaded?")
+    found: MeasuredDevice = reader.recv()
+    return found
 
 
 def _product_rate(device: str, dtype: torch.dtype) -> float:

@@ -6,7 +6,7 @@ import yaml
 from typer.testing import CliRunner
 
 from raymega.cli.app import app
-from raymega.driver.measuring import MeasuredLink, fingerprint, measured_device, measured_link
+from raymega.driver.measuring import MeasuredLink, fingerprint, measured_device, measured_link, measured_together
 from raymega.plan.calibration import calibration_from
 
 
@@ -24,12 +24,20 @@ def test_two_processes_are_measured_and_leave_nothing() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.soak
+def test_workers_that_compute_together_are_measured_and_leave_nothing() -> None:
+    alone, beside = measured_device(device="cpu"), measured_together(2)
+    assert 1e8 < beside.flops_per_s["fp32"] <= 1.1 * alone.flops_per_s["fp32"]
+    assert multiprocessing.active_children() == []
+
+
 def test_the_same_hardware_has_the_same_fingerprint() -> None:
     assert fingerprint("a core, 2 cores") == fingerprint("a core, 2 cores") != fingerprint("a core, 4 cores")
 
 
 def test_what_is_measured_is_kept_for_the_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raymega.cli.calibrate.measured_link", lambda: MeasuredLink(latency_s=1e-4, bytes_per_s=5e8))
+    monkeypatch.setattr("raymega.cli.calibrate.measured_together", lambda _: measured_device(device="cpu", blocks=2))
     file = tmp_path / "here.yaml"
     done = CliRunner().invoke(app, ["calibrate", "--out", str(file), "--nodes", "3", "--device", "cpu"])
     assert done.exit_code == 0, done.output
