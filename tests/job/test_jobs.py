@@ -45,7 +45,7 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
 
     jobs.stop_job("first")
     eventually(lambda: not run.lock.exists(), limit_s=LIMIT_S, look_s=LOOK_S)
-    eventually(lambda: cluster.processes(*OURS) == [], limit_s=20.0, look_s=LOOK_S)
+    eventually(lambda: cluster.processes(*OURS) == [], limit_s=LIMIT_S, look_s=LOOK_S)
     reached = steps(run)
     assert (end_of(run)["exit_code"], saved(run)) == (75, [reached])
     assert status(jobs, "first") == "STOPPED"
@@ -62,7 +62,7 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     assert again.follow(told.append) == 0
     assert f"training goes on after step {reached}" in "".join(told)
     assert status(jobs, again.id) == "SUCCEEDED"
-    eventually(lambda: cluster.processes(*OURS) == [], limit_s=20.0, look_s=LOOK_S)
+    eventually(lambda: cluster.processes(*OURS) == [], limit_s=LIMIT_S, look_s=LOOK_S)
     assert (saved(run)[-1], run.lock.exists()) == (steps(run), False)
 
 
