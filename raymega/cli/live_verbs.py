@@ -65,7 +65,7 @@ def chaos(
     """Have things go wrong in a live run, on purpose and at a named point; each order fires once.
 
     \b
-    Verbs: kill, stall, slow, cut, drain, fill-disk.
+    Verbs: kill, stall, slow, cut, drain, fill-disk, fill-memory.
     Examples:
       raymega chaos quick-otter "kill stage=1 replica=0 step=40 action=B3"
       raymega chaos quick-otter "stall stage=0 replica=1 step=50 for=5" "drain node=1 step=60 for=30"

@@ -3,6 +3,7 @@
     kill stage=1 replica=0 step=40 action=B3       it sends SIGKILL to itself as it begins backward 3 of step 40
     stall stage=0 replica=1 tp=1 step=12 for=5     it stops, heartbeats and all, and goes on 5 s later
     drain node=1 step=30 phase=reduce for=30       node 1 is to be free within 30 s
+    fill-memory stage=0 replica=0 step=5           it has no memory left for its micro-batches, once
     kill controller step=9 phase=decide
 
     VERB [node=N | stage=S replica=R [tp=T] | controller] step=K [action=F3|B1 | phase=P | bucket=N] [for=SECONDS]
@@ -20,7 +21,7 @@ from typing import Any, Literal, get_args
 from raymega.config.fault import nearest, one_of
 from raymega.errors import ConfigError
 
-Verb = Literal["kill", "stall", "slow", "cut", "drain", "fill-disk"]
+Verb = Literal["kill", "stall", "slow", "cut", "drain", "fill-disk", "fill-memory"]
 Phase = Literal["compute", "reduce", "decide", "apply"]
 VERBS: tuple[str, ...] = get_args(Verb)
 PHASES: tuple[str, ...] = get_args(Phase)
@@ -151,6 +152,10 @@ def _broken(verb: str, values: dict[str, Any]) -> Iterator[str]:
         yield f"{one_of(points)}: one point of the step is wanted. Keep one of them."
     if verb == "kill" and "for_s" in values:
         yield "what is killed stays dead. Leave for out."
+    if verb == "fill-memory" and "for_s" in values:
+        yield "memory is there again for smaller micro-batches. Leave for out."
+    if verb == "fill-memory" and values.get("phase") == "apply":
+        yield "what fails in apply is lost, as in a kill. Use an earlier phase."
     if verb in VERBS and verb not in FOR_CONTROLLER and CONTROLLER in values:
         yield f"{verb} controller: there is {one_of(FOR_CONTROLLER)} for it. Use one of them, or name a worker."
 

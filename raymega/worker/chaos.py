@@ -125,6 +125,8 @@ class Chaos:
                 self._acts.cut(whole_node=whole_node, for_s=for_s)
             case "fill-disk":
                 self._acts.fill(self._disk(), for_s=for_s or FILL_S)
+            case "fill-memory":
+                raise MemoryError(f"filled on purpose: {order}")
             case "slow":
                 self._was_here = time.monotonic()
                 self._slow_until = self._was_here + (for_s if for_s is not None else float("inf"))

@@ -1,7 +1,7 @@
 """The words for what goes wrong on purpose: read, printed, and refused with all that is wrong."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raymega.config.chaos import FOR_CONTROLLER, PHASES, VERBS, ChaosOrder, parse, read
@@ -28,8 +28,11 @@ POINTS = st.one_of(
 def orders(draw: st.DrawFn) -> ChaosOrder:
     verb = draw(st.sampled_from(VERBS))
     target = draw(st.just({"controller": True}) | TARGETS if verb in FOR_CONTROLLER else TARGETS)
-    seconds = None if verb == "kill" else draw(st.none() | st.sampled_from([0.5, 2.0, 30.0]))
-    return ChaosOrder(verb=verb, step=draw(st.integers(1, 10**6)), for_s=seconds, **target, **draw(POINTS))
+    at_once = verb in ("kill", "fill-memory")
+    seconds = None if at_once else draw(st.none() | st.sampled_from([0.5, 2.0, 30.0]))
+    point = draw(POINTS)
+    assume(verb != "fill-memory" or point.get("phase") != "apply")
+    return ChaosOrder(verb=verb, step=draw(st.integers(1, 10**6)), for_s=seconds, **target, **point)
 
 
 @given(order=orders(), seed=st.randoms(use_true_random=False))
@@ -55,6 +58,8 @@ def test_what_is_printed_is_read_back_in_any_order_of_its_words(order: ChaosOrde
         ("kill step=4 action=G1", "as in B3"),
         ("kill step=4 phase=reduse", "Did you mean reduce?"),
         ("kill step=4 for=3", "what is killed stays dead"),
+        ("fill-memory step=4 for=3", "memory is there again for smaller micro-batches"),
+        ("fill-memory step=4 phase=apply", "Use an earlier phase"),
         ("stall step=4 for=soon", "as in 2.5"),
         ("drain controller step=4", "kill or stall for it"),
         ("kill step=4 step=5", "step stands twice"),

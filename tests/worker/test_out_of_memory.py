@@ -92,3 +92,19 @@ def test_what_runs_out_in_apply_leaves_no_state_that_is_whole(monkeypatch):
         with pytest.raises(MemoryError, match="no room"):
             run.leaving("w0")
         assert any(isinstance(report, WorkerFailed) for _, report in run.reports)
+
+
+@pytest.mark.parametrize("point", ["", " action=B1", " phase=reduce"])
+def test_memory_that_is_filled_on_purpose_is_told_as_such_once(point, tmp_path):
+    chaos = f"fill-memory stage=0 replica=0 step=2{point}"
+    config = tiny_config(model=MODEL, elastic={"chaos": [chaos]}, **SETTINGS)
+    plan = tiny_plan(config, dp=1, tp=1, pp=2)
+    with thread_run(config, num_workers=2, tmp_path=tmp_path) as run:
+        run.assign(plan)
+        run.start(plan, until=2)
+        said = left(run, plan.living)
+        assert f"(filled on purpose: {chaos})" in said["w0"].short_of_memory
+        smaller = finer(plan, microbatch_size=2)
+        run.config = tiny_config(model=MODEL, **(SETTINGS | {"micro_batch_size": 2}))
+        run.assign(smaller, generation=2, step=1, keep_state=True)
+        run.train(smaller, generation=2, first=1, until=3)
