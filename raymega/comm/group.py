@@ -46,7 +46,12 @@ class Group(Protocol):
     def size(self) -> int: ...
 
     def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None: ...
-    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work: ...
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum", *, out: torch.Tensor | None = None) -> Work:
+        """With `out`, which is shaped like `x`, the result goes there; `x` is not written, and kept until the wait."""
+
+    def reserve(self, num_bytes: int) -> None:
+        """By all members: connect, and take memory, so that reductions of so many bytes in all start without a wait."""
+
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """`out` is [size, *x.shape] or its dim-0 concatenation, contiguous."""
 

@@ -46,8 +46,12 @@ class LocalGroup:
     def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None:
         self.start_all_reduce(x, op).wait()
 
-    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum", *, out: torch.Tensor | None = None) -> Work:
+        x = x if out is None else out.copy_(x)
         return self._collective("all_reduce", x, what=f"{op} {_shape(x)}", run=lambda parts: _all_reduce(parts, op))
+
+    def reserve(self, num_bytes: int) -> None:
+        """Threads need nothing."""
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         assert out.numel() == self.size * x.numel(), f"out has {out.numel()} elements, needs {self.size * x.numel()}"

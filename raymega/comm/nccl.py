@@ -62,11 +62,16 @@ class NcclGroup:
     def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None:
         self.start_all_reduce(x, op).wait()
 
-    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum", *, out: torch.Tensor | None = None) -> Work:
         self._enter("all_reduce", x.nbytes)
+        x = x if out is None else out.copy_(x)
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]  # type: ignore[assignment]  # torch's stub has two types for it
         return NcclWork(self._whole.allreduce([x], options), x)
+
+    def reserve(self, num_bytes: int) -> None:
+        """A first call connects."""
+        self.all_reduce(torch.zeros(1, device=self._device))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._enter("all_gather", x.nbytes)

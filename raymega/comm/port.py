@@ -34,8 +34,11 @@ class GroupPort:
     def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None:
         self._group.all_reduce(x, op)
 
-    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
-        return self._group.start_all_reduce(x, op)
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum", *, out: torch.Tensor | None = None) -> Work:
+        return self._group.start_all_reduce(x, op, out=out)
+
+    def reserve(self, num_bytes: int) -> None:
+        self._group.reserve(num_bytes)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._group.all_gather(out, x)

@@ -5,11 +5,13 @@
 
     copy x to my `in`  -> all meet ->  add up my piece into my `out`  -> all meet ->  copy everyone's `out` to x
 
-To meet is a tiny gloo reduction, so a death, an abort or a limit ends the wait as in any other call. Two meetings
-are enough: `in` is read before the second one, and `out` is not written again before the first of the next reduction,
-which nobody reaches who still reads.
+To meet is a tiny gloo reduction, so a death, an abort or a limit ends the wait as in any other call. Parts that are
+started one after the other lie side by side in `in` and in `out`, and end together; what finds no room begins when
+they have ended. Two meetings for each are enough: `in` is read before the second one, and `out` is not written again
+before a first one of later parts, which nobody reaches who still reads. All members start and wait in the same order.
 """
 
+from collections import deque
 from typing import Protocol
 
 import torch
@@ -17,8 +19,10 @@ import torch
 from raymega.comm.group import ReduceOp, Work
 from raymega.comm.shared_memory import share
 
+ALIGN_BYTES = 64
 LEAST_BYTES = 2 << 20  # below, gloo alone is as fast (measured)
-MOST_BYTES = 32 << 20  # larger tensors go through in parts: memory is bounded by 1.5 times this, per member of a pair
+MOST_PARTS = 64  # a guess: with the room, far above what is in flight together
+MOST_BYTES = 32 << 20  # more goes through in parts: memory is bounded by 1.5 times this, per member of a pair
 
 
 class Wire(Protocol):
@@ -33,99 +37,131 @@ class Wire(Protocol):
 
 
 class SharedReduce:
-    """The shared memory of one group; grows to the largest reduction."""
+    """The shared memory of one group; grows to what is in flight together."""
 
     def __init__(self) -> None:
-        self._areas: tuple[torch.Tensor, ...] | None = None
-        self._room_bytes = 0
+        self._areas: tuple[torch.Tensor, ...] = ()
+        self._room_bytes, self._in_bytes, self._out_bytes = 0, 0, 0
+        self._asked_bytes = 0
         self._impossible = False
-        self._last: SharedWork | None = None
+        self._waiting: deque[_Part] = deque()
+        self._entered: list[_Part] = []
 
     def fits(self, x: torch.Tensor, wire: Wire) -> bool:
         """Can `x` go this way? All members answer alike; the first time they find out together."""
         if x.nbytes < LEAST_BYTES or self._impossible:
             return False
-        needed = min(x.nbytes, MOST_BYTES)
-        if needed > self._room_bytes:
-            self.finish()
-            self._areas = share(needed + _out_bytes(needed, wire.size), rank=wire.rank, gather=wire.gather)
-            self._room_bytes, self._impossible = needed, self._areas is None
+        self._asked_bytes += _aligned(x.nbytes)
+        self.reserve(self._asked_bytes, wire=wire)
         return not self._impossible
 
-    def start(self, x: torch.Tensor, op: ReduceOp, *, wire: Wire, index: int) -> "SharedWork":
-        """Begin to reduce `x`; ends the reduction before it, whose memory it takes."""
-        self.finish()
-        assert self._areas is not None, "`fits` has said yes"
-        self._last = SharedWork(
-            x.detach().view(-1), op, wire=wire, index=index, areas=self._areas, room=self._room_bytes
-        )
-        return self._last
+    def reserve(self, num_bytes: int, *, wire: Wire) -> None:
+        """Have room for so much together, in parts if it is more than is ever taken; if nothing is in flight."""
+        wanted = min(num_bytes, MOST_BYTES)
+        if wanted <= max(self._room_bytes, LEAST_BYTES - 1) or self._entered or self._impossible:
+            return
+        areas = share(wanted + _room_for_sums(wanted, wire.size), rank=wire.rank, gather=wire.gather)
+        self._areas, self._room_bytes, self._impossible = areas or (), wanted, areas is None
+
+    def start(self, x: torch.Tensor, op: ReduceOp, *, out: torch.Tensor, wire: Wire, index: int) -> "SharedWork":
+        """Begin to reduce `x` into `out`, which may be `x`."""
+        length = self._room_bytes // x.element_size()
+        pieces = zip(x.detach().view(-1).split(length), out.detach().view(-1).split(length), strict=True)
+        parts = [_Part(a, out=b, op=op, wire=wire, index=index) for a, b in pieces]
+        self._waiting.extend(parts)
+        self._enter()
+        return SharedWork(self, last=parts[-1])
 
     def finish(self) -> None:
-        """End what is in flight."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.wait()
+        """End all that has been started."""
+        while self._entered:
+            for part in self._entered:
+                part.add_up()
+            for part in self._entered:
+                part.collect()
+            self._entered.clear()
+            self._in_bytes = self._out_bytes = 0
+            self._enter()
+        self._asked_bytes = 0
+
+    def _enter(self) -> None:
+        """Let those in that have room, in order."""
+        while self._waiting:
+            part = self._waiting[0]
+            if self._in_bytes + part.in_bytes > self._room_bytes or len(self._entered) == MOST_PARTS:
+                return
+            part.enter(
+                [area[self._in_bytes :] for area in self._areas],
+                [area[_aligned(self._room_bytes) + self._out_bytes :] for area in self._areas],
+            )
+            self._in_bytes += _aligned(part.in_bytes)
+            self._out_bytes += part.out_bytes
+            self._entered.append(self._waiting.popleft())
 
 
 class SharedWork:
-    """A reduction in flight: its first part is copied in when it starts, the rest is done in `wait`."""
+    """A reduction in flight: what has room is copied in when it starts, the rest is done in `wait`."""
 
-    def __init__(
-        self, x: torch.Tensor, op: ReduceOp, *, wire: Wire, index: int, areas: tuple[torch.Tensor, ...], room: int
-    ) -> None:
-        self._op, self._wire, self._index, self._areas, self._room = op, wire, index, areas, room
-        self._parts = list(x.split(room // x.element_size()))
-        self._meeting = self._enter(self._parts[0])
+    __slots__ = ("_last", "_shared")
+
+    def __init__(self, shared: SharedReduce, *, last: "_Part") -> None:
+        self._shared, self._last = shared, last
 
     def wait(self) -> None:
-        while self._parts:
-            part = self._parts[0]
-            self._meeting.wait()
-            self._add_up(part)
-            self._wire.start_meeting(self._index).wait()
-            self._collect(part)
-            self._parts.pop(0)
-            if self._parts:
-                self._meeting = self._enter(self._parts[0])
+        if not self._last.is_done:
+            self._shared.finish()
 
-    def _enter(self, x: torch.Tensor) -> Work:
-        mine, into = self._piece(x, self._wire.rank), self._in(self._wire.rank, x)
-        into[: mine.start].copy_(x[: mine.start])
-        into[mine.stop :].copy_(x[mine.stop :])
-        return self._wire.start_meeting(self._index)
 
-    def _add_up(self, x: torch.Tensor) -> None:
-        mine, total = self._piece(x, self._wire.rank), self._out(self._wire.rank, x)
+class _Part:
+    """What goes through at once."""
+
+    def __init__(self, x: torch.Tensor, *, out: torch.Tensor, op: ReduceOp, wire: Wire, index: int) -> None:
+        self._x, self._to, self._op, self._wire, self._index = x, out, op, wire, index
+        self.in_bytes, self.out_bytes = x.nbytes, _aligned(x.nbytes // wire.size + ALIGN_BYTES)
+        self.is_done = False
+
+    def enter(self, ins: list[torch.Tensor], outs: list[torch.Tensor]) -> None:
+        """Take the beginnings of `ins` and `outs`, of every member."""
+        self._ins, self._outs = ins, outs
+        mine, into = self._piece(self._wire.rank), self._in(self._wire.rank)
+        into[: mine.start].copy_(self._x[: mine.start])
+        into[mine.stop :].copy_(self._x[mine.stop :])
+        self._meeting = self._wire.start_meeting(self._index)
+
+    def add_up(self) -> None:
+        self._meeting.wait()
+        mine, total = self._piece(self._wire.rank), self._out(self._wire.rank)
         combine = torch.add if self._op == "sum" else torch.maximum
-        terms = [(x if r == self._wire.rank else self._in(r, x))[mine] for r in range(self._wire.size)]
+        terms = [(self._x if r == self._wire.rank else self._in(r))[mine] for r in range(self._wire.size)]
         combine(terms[0], terms[1], out=total)
         for term in terms[2:]:
             combine(total, term, out=total)
-        x[mine].copy_(total)
+        self._meeting = self._wire.start_meeting(self._index)
+        self._to[mine].copy_(total)
 
-    def _collect(self, x: torch.Tensor) -> None:
+    def collect(self) -> None:
+        self._meeting.wait()
         for rank in range(self._wire.size):
             if rank != self._wire.rank:
-                x[self._piece(x, rank)].copy_(self._out(rank, x))
+                self._to[self._piece(rank)].copy_(self._out(rank))
+        self.is_done = True
 
-    def _piece(self, x: torch.Tensor, rank: int) -> slice:
+    def _piece(self, rank: int) -> slice:
         """The elements that `rank` adds up."""
-        return slice(rank * x.numel() // self._wire.size, (rank + 1) * x.numel() // self._wire.size)
+        return slice(rank * self._x.numel() // self._wire.size, (rank + 1) * self._x.numel() // self._wire.size)
 
-    def _in(self, rank: int, x: torch.Tensor) -> torch.Tensor:
-        return self._areas[rank][: x.nbytes].view(x.dtype)
+    def _in(self, rank: int) -> torch.Tensor:
+        return self._ins[rank][: self._x.nbytes].view(self._x.dtype)
 
-    def _out(self, rank: int, x: torch.Tensor) -> torch.Tensor:
-        piece = self._piece(x, rank)
-        begin = _aligned(self._room)
-        return self._areas[rank][begin : begin + (piece.stop - piece.start) * x.element_size()].view(x.dtype)
+    def _out(self, rank: int) -> torch.Tensor:
+        piece = self._piece(rank)
+        return self._outs[rank][: (piece.stop - piece.start) * self._x.element_size()].view(self._x.dtype)
 
 
-def _out_bytes(room_bytes: int, size: int) -> int:
-    """Space for the largest piece behind `room_bytes`, with alignment."""
-    return 64 + _aligned(room_bytes // size + 64)
+def _room_for_sums(room_bytes: int, size: int) -> int:
+    """Behind `in`: space for the largest sums of as many parts as may be there together."""
+    return ALIGN_BYTES + _aligned(room_bytes // size) + MOST_PARTS * 2 * ALIGN_BYTES
 
 
 def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // 64) * 64
+    return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES

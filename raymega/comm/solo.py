@@ -30,9 +30,14 @@ class SoloGroup:
     def all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> None:
         self._check()
 
-    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum") -> Work:
+    def start_all_reduce(self, x: torch.Tensor, op: ReduceOp = "sum", *, out: torch.Tensor | None = None) -> Work:
         self._check()
+        if out is not None:
+            out.copy_(x)
         return Finished()
+
+    def reserve(self, num_bytes: int) -> None:
+        self._check()
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._check()

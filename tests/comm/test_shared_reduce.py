@@ -112,3 +112,26 @@ def test_an_area_without_its_token_is_not_used() -> None:
 def test_no_memory_means_no_sharing_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", lambda fd, start, size: (_ for _ in ()).throw(OSError("full")))
     assert share(1000, rank=0, gather=lambda payload: [payload, payload]) is None
+
+
+@pytest.mark.parametrize("most", [1000, 1 << 20])
+def test_sums_may_go_elsewhere_and_several_are_in_flight(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(shared_reduce, "LEAST_BYTES", 64)
+    monkeypatch.setattr(shared_reduce, "MOST_BYTES", most)
+
+    def body(group: Group) -> list[torch.Tensor]:
+        sums = []
+        for _ in range(2):  # the second time there is room for all of them at once
+            xs = [values(group.rank + 10 * i, 100 + 150 * i) for i in range(4)]
+            sums = [torch.empty_like(x) for x in xs]
+            works = [group.start_all_reduce(x, out=out) for x, out in zip(xs, sums, strict=True)]
+            works[0].wait()
+            for work in works:
+                work.wait()
+            assert all(torch.equal(x, values(group.rank + 10 * i, x.numel())) for i, x in enumerate(xs))
+        return sums
+
+    for sums in on_group(GlooWorld(), 3, body):
+        for i, found in enumerate(sums):
+            first, *others = (values(rank + 10 * i, found.numel()) for rank in range(3))
+            assert torch.equal(found, first + others[0] + others[1])
