@@ -11,7 +11,7 @@ torch's own `backward(gradient)` imports sympy to compare two shapes, the first 
 first step, and memory for good. A scalar that hands the gradient on needs none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +29,9 @@ class Later:
 
     def put_off(self, work: Callable[[], None]) -> None:
         self._work.append(work)
+
+    def put_first(self, works: Iterable[Callable[[], None]]) -> None:
+        self._work[:0] = works
 
     def run(self) -> None:
         """Do it, and free what it was kept for."""
@@ -63,10 +66,15 @@ class WeightGrads:
             found = torch.autograd.grad(_seeded(y, grad), wanted, allow_unused=True)
         finally:
             self._way.later = None
-        for weight, part in zip(self._weights, found, strict=False):
-            if part is not None:
-                later.put_off(_addition(weight, part))
+        later.put_first(_addition(w, part) for w, part in zip(self._weights, found, strict=False) if part is not None)
         return found[-1] if x.requires_grad else None, later
+
+    def when_added(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once all is added that the backward which runs has handed in so far."""
+        if self._way.later is None:
+            tell()
+        else:
+            self._way.later.put_off(tell)
 
     def run_within(self, y: Tensor, *, x: Tensor, grad: Tensor) -> Tensor | None:
         """The gradient of `x`, inside a backward that runs: what is for the weights goes the way of the rest of it."""

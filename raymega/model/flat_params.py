@@ -70,6 +70,7 @@ class FlatParams:
     Args:
         weights: what passes read.
         grads: what adds to `grad`.
+        taken: names of the weights that were asked for, in the order in which they were.
     """
 
     params: tuple[LocalParam, ...]
@@ -78,6 +79,7 @@ class FlatParams:
     weights: Tensor
     num_decayed: int
     grads: WeightGrads = field(default_factory=WeightGrads)
+    taken: list[str] = field(default_factory=list)
 
     @classmethod
     def build(
@@ -128,6 +130,7 @@ class FlatParams:
         leaf.grad_dtype = torch.float32
         leaf.grad = self.grad[span].view(shape)
         self.grads.adopt(leaf)
+        self.taken.extend(names)
         return leaf
 
     def zero_grad(self) -> None:

@@ -8,7 +8,9 @@ A backward adds to the accumulated gradients of `flat`; nothing here divides, cl
 `sum_partial_grads` adds up what the shards of a team hold in parts.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,10 +44,15 @@ __all__ = [
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Of weights and activations, by `training.precision`."""
 
+Passed = Callable[[int], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageModel:
-    """A stage; `parts` are the embedding, where it is the first, and the blocks; `head` stands on the last."""
+    """A stage; `parts` are the embedding, where it is the first, and the blocks; `head` stands on the last.
+
+    `first_use`: of each weight, the number of the first part that has taken it; the head comes after all parts.
+    """
 
     flat: FlatParams
     team: Team
@@ -53,6 +60,7 @@ class StageModel:
     head: Head | None
     is_first: bool
     hidden_size: int
+    first_use: Mapping[str, int]
 
     @property
     def params(self) -> tuple[LocalParam, ...]:
@@ -70,11 +78,22 @@ class StageModel:
         """Whether `sum_partial_grads` has anything to do."""
         return any(param.partial for param in self.params)
 
-    def forward(self, x: Tensor, ctx: PassContext) -> Tensor:
-        """ids [B, T] int64 on the first stage, else activations -> activations, on the last ready for the loss."""
-        for part in self.parts:
-            x = part(x, ctx)
-        return x if self.head is None else self.head(x, ctx)
+    def forward(self, x: Tensor, ctx: PassContext, *, passed: Passed | None = None) -> Tensor:
+        """ids [B, T] int64 on the first stage, else activations -> activations, on the last ready for the loss.
+
+        Args:
+            passed: told n, while the backward of this pass runs, or its weights' part: all is added that it has for
+                `parts[n:]` and the head. Not told of what has no part before it.
+        """
+        for number, part in enumerate(self.parts):
+            x = part(self._watched(x, number, passed), ctx)
+        return x if self.head is None else self.head(self._watched(x, len(self.parts), passed), ctx)
+
+    def _watched(self, x: Tensor, number: int, passed: Passed | None) -> Tensor:
+        """`x`; once a backward goes on to what made it, all made since is done: autograd takes the newest first."""
+        if passed is not None and x.grad_fn is not None:
+            x.register_hook(lambda _: self.flat.grads.when_added(lambda: passed(number)))
+        return x
 
     def backward_to_input(self, y: Tensor, *, x: Tensor, grad: Tensor) -> tuple[Tensor | None, Later]:
         """The gradient of `x`, if it has one, and what is left to be added to the accumulators, by `Later.run`."""
@@ -146,15 +165,22 @@ def blank_stage(
         specs, team=crew, copies=copies, device=torch.device(device), dtype=DTYPES[config.training.precision]
     )
     ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
-    embedding = (architecture.embedding(ground),) if first else ()
-    blocks = tuple(_block(architecture, config, ground=ground, layer=layer) for layer in range(*layers))
+    builds: list[Callable[[], Part]] = [partial(architecture.embedding, ground)] if first else []
+    builds += [partial(_block, architecture, config, ground=ground, layer=layer) for layer in range(*layers)]
+    parts: list[Part] = []
+    first_use: dict[str, int] = {}
+    for number, build in enumerate(builds):
+        parts.append(build())
+        first_use = dict.fromkeys(flat.taken, number) | first_use
+    head = architecture.head(ground) if last else None
     return StageModel(
         flat=flat,
         team=crew,
-        parts=(*embedding, *blocks),
-        head=architecture.head(ground) if last else None,
+        parts=tuple(parts),
+        head=head,
         is_first=first,
         hidden_size=config.model.hidden_size,
+        first_use=dict.fromkeys(flat.taken, len(parts)) | first_use,
     )
 
 
