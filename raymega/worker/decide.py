@@ -5,10 +5,12 @@
       ring of a stage     replicas exchange and sum in rank order
       chain of leaders    stage 1 -> stage 0     (shard 0 only)           stage 0 -> stage 1
 
+Where there is but one stage, each shard gathers over a ring of its own and so has the total: nothing is spread.
+
 Only groups that exist anyway carry it, so a death wakes everyone who waits here. Each fact has one contributor, so the
 order of sums is fixed by the plan and the total has the same bits everywhere. Facts that are not those of the step stop
-at the first stage: they are spread to nobody, so nobody commits. When the exchange is complete, everyone has reduced:
-it is the commit point of a step.
+at the first stage: they are spread to nobody, or everyone sees it, so nobody commits. When the exchange is complete,
+everyone has reduced: it is the commit point of a step.
 """
 
 from collections.abc import Callable
@@ -28,13 +30,16 @@ def sum_facts(facts: Facts, *, world: World, check: Callable[[Facts], None], dev
     """The facts of the whole mesh, with the same bits on every worker.
 
     Args:
-        check: raises if the total is not what the step must have; called on the first stage, before it is spread.
+        check: raises if the total is not what the step must have; called on the first stage, before it goes on.
     Raises: GroupBroken or CollectiveTimeout if someone is lost; then nothing was decided here.
     """
     stage = world.coord.stage
     mine = _merged(world.team.all_gather_bytes(facts.pack()))
-    if world.coord.shard == 0:
+    if world.coord.shard == 0 or (world.is_first and world.is_last):
         mine = _merged(world.ring.all_gather_bytes(mine.pack()))
+    if world.is_first and world.is_last:
+        check(mine)
+        return mine
     chain = _Chain(world=world, device=device)
     if not chain.is_mine:
         return Facts.unpack(_from_leader(world, b""))
