@@ -120,8 +120,8 @@ def _kept_share(mended: RepairUnderway, plan: Plan) -> float:
 def _of_step(event: StepCommitted, passed_s: float) -> dict[str, float]:
     """The stretch up to a commit by category; what the steps do not explain is idle."""
     spent = dict.fromkeys(CATEGORIES, 0.0)
-    for phase, seconds in event.seconds.items():
-        spent[OF_PHASE[phase]] += event.count * seconds
+    for phase, category in OF_PHASE.items():
+        spent[category] += event.count * event.seconds.get(phase, 0.0)
     known_s = sum(spent.values())
     if known_s > passed_s:
         return {name: seconds * passed_s / known_s for name, seconds in spent.items()}

@@ -117,6 +117,11 @@ def work_of_step(*, num_stages: int, num_microbatches: int, kinds: tuple[Kind, .
     )
 
 
+def last_passes(program: Program) -> tuple[tuple[int, int], ...]:
+    """(stage, micro-batch) of each stage's last backward, or last part of one."""
+    return tuple({action.stage: action.microbatch for action in program if action.kind is not Kind.F}.items())
+
+
 def alive_after(program: Program) -> tuple[int, ...]:
     """How many activations a team holds after each action: forwards of which some part of the backward is to come."""
     change = {Kind.F: 1, Kind.B: -1, Kind.I: 0, Kind.W: -1}

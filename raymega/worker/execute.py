@@ -13,6 +13,7 @@ its forward to its backward and no longer. An action is written in the ledger af
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from raymega.errors import RaymegaBug
 from raymega.layout.data_order import NO_ROW
 from raymega.model.backward import Later, let_go, run_backward
 from raymega.model.stage import PassContext, StageModel
-from raymega.pipeline.actions import Action, Kind, Program, sink, source
+from raymega.pipeline.actions import Action, Kind, Program, last_passes, sink, source
 from raymega.plan.repairs import RepairOrder
 from raymega.worker.interface import MicrobatchRows, StepBatch
 from raymega.worker.step_work import Owed, Pass, StepWork
@@ -44,9 +45,12 @@ class Executor:
         self._num_stages = len(world.plan.layers)
         self._token = torch.zeros(1, device=device)
 
-    def train(self, batch: StepBatch, *, work: StepWork, loss_scale: float) -> None:
-        """The whole program of a step; gradients are added to the accumulators of the chunks."""
-        self._run(self.world.program, batch, work=work, training=True, loss_scale=loss_scale)
+    def train(self, batch: StepBatch, *, work: StepWork, loss_scale: float, passed: Callable[[int, int], None]) -> None:
+        """The whole program of a step; gradients are added to the accumulators of the chunks.
+
+        `passed`: told (virtual stage, part) while its last backward runs, as `StageModel.forward` says.
+        """
+        self._run(self.world.program, batch, work=work, training=True, loss_scale=loss_scale, passed=passed)
 
     def repair(self, batch: StepBatch, *, work: StepWork, order: RepairOrder, loss_scale: float) -> None:
         """Finish a step that broke: what is missing, with what the logs of others hold."""
@@ -62,9 +66,10 @@ class Executor:
 
     def _run(
         self, program: Program, batch: StepBatch, *, work: StepWork, training: bool, order: RepairOrder | None = None,
-        loss_scale: float = 1.0,
+        loss_scale: float = 1.0, passed: Callable[[int, int], None] | None = None,
     ) -> None:  # fmt: skip
         run = _Run(self, batch=batch, work=work, training=training, order=order, loss_scale=loss_scale)
+        run.passed = {at: partial(passed, at[0]) for at in last_passes(program)} if passed is not None else {}
         self._inbox.expect(self._expected(program, run))
         self._resend(run, after=None)
         for action in program:
@@ -158,6 +163,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._executor, self._batch, self._work, self._training = executor, batch, work, training
         self.order = order
+        self.passed: Mapping[tuple[int, int], Callable[[int], None]] = {}
         self._message_step = batch.step if training else -1 - batch.step
         self._weight = torch.tensor(loss_scale / max(batch.trained_tokens, 1), device=executor.device)
 
@@ -192,7 +198,8 @@ class _Run:
 
     def _forward(self, action: Action, x: Tensor) -> Tensor:
         chunk = self._executor.chunks[action.stage]
-        y = chunk.forward(x, self._context(action.microbatch))
+        passed = self.passed.get((action.stage, action.microbatch))
+        y = chunk.forward(x, self._context(action.microbatch), passed=passed)
         if chunk.head is None:
             return y
         rows = self._rows(action.microbatch)
@@ -212,6 +219,8 @@ class _Run:
             self._work.adding = True  # until it has ended, the accumulators are nobody's, nor is the pass
             dx, later = self._through(kept, action, dy=self._weight if dy is None else dy)
             self._work.adding = False
+            if later is None:
+                self._has_added(at)
         del self._work.passes[at]
         self._executor.keep(dx, action, self)
         if later is None:
@@ -235,9 +244,15 @@ class _Run:
             self._work.adding = True
             owed.later.run()
             self._work.adding = False
+            self._has_added(at)
         del self._work.owed[at]
         self._recycle(*owed.received)
         self._work.ledger.record(action)
+
+    def _has_added(self, at: tuple[int, int]) -> None:
+        """All of a pass is added."""
+        if at in self.passed:
+            self.passed[at](0)
 
     def _recycle(self, *messages: Message | None) -> None:
         for message in messages:

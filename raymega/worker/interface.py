@@ -222,7 +222,7 @@ class ChaosAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """A stretch of one worker's step. `start_s` in unix seconds; `lane`: compute, communication, data."""
+    """A stretch of one worker's step. `start_s` in unix seconds; `lane`: compute, communication, hidden, data."""
 
     name: str
     start_s: float

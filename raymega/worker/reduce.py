@@ -1,45 +1,104 @@
 """REDUCE: from what each worker accumulated to the gradient of the whole batch, out of place.
 
-    accumulators --copy--> reduced --team: parts--> --ring: replicas--> --tied ends--> what the optimizer reads
+    accumulators --team: parts--> --ring: replicas--> reduced --tied ends--> what the optimizer reads
     (stay intact)
 
-A reduction that breaks is done again from the accumulators. Sums have the same bits on all members of a group, and the
-order is fixed by the plan. Nothing divides: the one divisor of the loss was applied when the backward began.
+    backward   [ block 3 | block 2 | block 1 | block 0 ]
+    ring                 [  sum of 3, 2  ]   [  sum of the rest  ]     begun as soon as nothing is added any more
+
+All holders begin the same sums in the same order, early or not, so the bits are the same. A reduction that breaks is
+done again from the accumulators, and breaks no backward: that goes on, and what broke is told at its end. Nothing
+divides: the one divisor of the loss was applied when the backward began.
 """
 
-from collections.abc import Callable, Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from raymega.comm.group import Group, Work
+from raymega.comm.group import Work
+from raymega.errors import ClusterError
+from raymega.worker.buckets import Bucket
 from raymega.worker.state import Chunk, TrainState
 from raymega.worker.world import World
 
 
-def reduce_gradients(state: TrainState, *, world: World, begins: Callable[[int], None], full: bool = False) -> None:
-    """Fill every chunk's `reduced`; `begins` is told the number of each sum. `full`: with all that was not sent yet.
+class GradientSums:
+    """The sums of one step. `begins`: told the number of each as it begins; `full`: with all that was not sent yet."""
 
-    Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
-    """
-    summed = [chunk for chunk in state.chunks.values() if chunk.reduced is not None]
-    for chunk in summed:  # the accumulators stay as they are: a sum that breaks is made again from them
-        chunk.reduced_grad.copy_(chunk.model.flat.grad)
-        chunk.model.sum_partial_grads(out=chunk.reduced_grad)
-    sums = []
-    for number, chunk in enumerate(summed):
-        begins(number)
-        sums.append(_start_sum(chunk, ring=world.ring, scale=state.scale.scale, full=full))
-    for work in sums:
-        work.wait()
-    _sum_tied(summed, world=world)
+    def __init__(
+        self, state: TrainState, *, world: World, buckets: Sequence[Bucket], begins: Callable[[int], None],
+        full: bool = False,
+    ) -> None:  # fmt: skip
+        self._state, self._world, self._begins, self._full = state, world, begins, full
+        self._left = deque(buckets)
+        self._passed: dict[int, int] = {}
+        self._works: list[Work] = []
+        self._first_s: float | None = None
+        self._broken: ClusterError | None = None
 
+    def passed(self, stage: int, part: int) -> None:
+        """The last backward of a chunk has passed `part`: begin what is complete now, in the order of all."""
+        self._passed[stage] = part
+        try:
+            while self._broken is None and self._left and self._is_complete(self._left[0]):
+                self._begin(self._left[0])
+        except ClusterError as error:  # the backward goes on: what it adds is kept, whatever became of the sums
+            self._broken = error
 
-def _start_sum(chunk: Chunk, *, ring: Group, scale: float, full: bool) -> Work:
-    grad = chunk.reduced_grad
-    if chunk.coding is None:
-        return ring.start_all_reduce(grad)
-    stretch = 0, grad.numel()
-    return chunk.coding.start_sum(grad, stretch=stretch, ring=ring, scale=scale, full=full, out=grad)
+    def begun_before(self, now: float) -> tuple[tuple[float, float], ...]:
+        """The stretch up to `now`, by `time.perf_counter`, since the first sum began; empty if none has."""
+        return ((self._first_s, now),) if self._first_s is not None and self._first_s < now else ()
+
+    def finish(self) -> None:
+        """Begin what is left, and fill every chunk's `reduced`.
+
+        Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._sum_partial()
+        while self._left:
+            self._begin(self._left[0])
+        for work in self._works:
+            work.wait()
+        _sum_tied([chunk for chunk in self._state.chunks.values() if chunk.reduced is not None], world=self._world)
+
+    def _begin(self, bucket: Bucket) -> None:
+        chunk = self._state.chunks[bucket.stage]
+        self._begins(len(self._works))
+        self._first_s = self._first_s or time.perf_counter()
+        source = chunk.reduced_grad if bucket.part is None else chunk.model.flat.grad
+        self._works.append(self._start(chunk, bucket, source=source))
+        self._left.popleft()
+
+    def _start(self, chunk: Chunk, bucket: Bucket, *, source: torch.Tensor) -> Work:
+        ring, out = self._world.ring, chunk.reduced_grad
+        if chunk.coding is None:
+            return ring.start_all_reduce(source[bucket.start : bucket.end], out=out[bucket.start : bucket.end])
+        return chunk.coding.start_sum(
+            source,
+            stretch=(bucket.start, bucket.end),
+            ring=ring,
+            scale=self._state.scale.scale,
+            full=self._full,
+            out=out,
+        )
+
+    def _is_complete(self, bucket: Bucket) -> bool:
+        passed = self._passed.get(bucket.stage)
+        return passed is not None and bucket.part is not None and bucket.part >= passed
+
+    def _sum_partial(self) -> None:
+        """What a team adds up, it adds up before the replicas do, beside the accumulators."""
+        for bucket in self._left:
+            if bucket.part is None:
+                chunk, stretch = self._state.chunks[bucket.stage], slice(bucket.start, bucket.end)
+                chunk.reduced_grad[stretch].copy_(chunk.model.flat.grad[stretch])
+        for chunk in self._state.chunks.values():
+            if chunk.model.has_partial_grads:
+                chunk.model.sum_partial_grads(out=chunk.reduced_grad)
 
 
 def _sum_tied(chunks: Iterable[Chunk], *, world: World) -> None:

@@ -18,11 +18,12 @@ from raymega.comm.p2p import Inbox, Outbox
 from raymega.plan.repairs import RepairOrder
 from raymega.train.grad_norm import sum_of_squares
 from raymega.train.step_facts import Commit, Facts, Skip, check_facts
+from raymega.worker.buckets import BUCKET_BYTES, Bucket, buckets_of
 from raymega.worker.chaos import Chaos
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
 from raymega.worker.interface import Decision, StepBatch
-from raymega.worker.reduce import reduce_gradients
+from raymega.worker.reduce import GradientSums
 from raymega.worker.ruling import Rule
 from raymega.worker.state import TrainState
 from raymega.worker.step_work import StepWork
@@ -38,6 +39,7 @@ class Step:
     Args:
         decided: records the decision of a step under the generation's lock; false if the generation is over.
         phase: told the name of each phase as it begins.
+        buckets: what is summed at once.
         bucket: told the number of each gradient sum as it begins.
     """
 
@@ -48,6 +50,7 @@ class Step:
     device: torch.device
     decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
+    buckets: tuple[Bucket, ...]
     bucket: Callable[[int], None]
 
     @classmethod
@@ -62,9 +65,11 @@ class Step:
             world=world, chunks=chunks, inbox=inbox, outbox=outbox, seq_len=rule.config.data.seq_len, device=device,
             begins=chaos.action,
         )  # fmt: skip
+        buckets = buckets_of(rule.state, bucket_bytes=BUCKET_BYTES)
+        world.ring.reserve(sum(b.num_bytes for b in buckets if rule.state.chunks[b.stage].coding is None))
         return cls(
             world=world, state=rule.state, executor=executor, rule=rule, device=device, decided=decided, phase=phase,
-            bucket=chaos.bucket,
+            buckets=buckets, bucket=chaos.bucket,
         )  # fmt: skip
 
     def run(
@@ -83,12 +88,14 @@ class Step:
         clock.begin("compute")
         if order is None or order.anew or not work.ledger.facts:
             self.state.zero_grad()
+        sums = GradientSums(self.state, world=self.world, buckets=self.buckets, begins=self.bucket, full=full)
         if order is None:
-            self.executor.train(batch, work=work, loss_scale=scale)
+            self.executor.train(batch, work=work, loss_scale=scale, passed=sums.passed)
         else:
             self.executor.repair(batch, work=work, order=order, loss_scale=scale)
         clock.begin("reduce")
-        reduce_gradients(self.state, world=self.world, begins=self.bucket, full=full)
+        hidden = sums.begun_before(time.perf_counter())
+        sums.finish()
         clock.begin("decide")
         facts, ruling = self._ruling(batch, work)
         decision = Decision(step=self.state.committed + 1, generation=self.world.generation, facts=facts.pack())
@@ -99,9 +106,10 @@ class Step:
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
         seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
+        seconds |= {"hidden_reduce": sum(end - began for began, end in hidden)}
         return Done(
             ruling=ruling, facts=decision.facts, work=work, loss_scale=scale, seconds=seconds,
-            phases=tuple(clock.phases),
+            phases=tuple(clock.phases), hidden=hidden,
         )  # fmt: skip
 
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
@@ -161,6 +169,7 @@ class Done:
         loss_scale: in this step.
         seconds: by phase, waiting for neighbours apart from computing.
         phases: (phase, start, end), by `time.perf_counter`.
+        hidden: the stretch, if there was one, in which sums of gradients were underway and backwards too.
     """
 
     ruling: Commit | Skip
@@ -169,6 +178,7 @@ class Done:
     loss_scale: float
     seconds: dict[str, float]
     phases: tuple[tuple[str, float, float], ...]
+    hidden: tuple[tuple[float, float], ...]
 
 
 class _Clock:

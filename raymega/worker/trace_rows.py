@@ -2,6 +2,7 @@
 
 compute         | 0F0 | 0F1 |      | 0B0 | ...                | apply |
 communication               | wait |           | reduce | decide |
+hidden                                  | sums |                           communication under compute
 data        | batch |
 """
 
@@ -21,6 +22,7 @@ def trace_rows(done: Done, *, waited_from: float, waited_until: float) -> tuple[
         *((str(action), began, end, "compute") for action, began, end in done.work.spans),
         *(("wait", began, end, "communication") for began, end in done.work.waits),
         *((name, began, end, _LANES[name]) for name, began, end in done.phases if name in _LANES),
+        *(("sums", began, end, "hidden") for began, end in done.hidden),
     ]
     return tuple(
         TraceRow(name=name, start_s=began + offset_s, duration_s=end - began, lane=lane)

@@ -18,7 +18,8 @@ from raymega.comm.local import WorkerKilled
 from raymega.pipeline.actions import Action, Kind, source, work_of_step
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_name
-from raymega.worker import execute, generation
+from raymega.worker import execute, generation, reduce
+from raymega.worker.buckets import Bucket
 from raymega.worker.interface import StepReport
 from raymega.worker.wires import MakeFabric
 from tests.worker.rig import LIMIT_S, Recovered, ThreadRun, relative, thread_run, tiny_config, tiny_plan
@@ -199,6 +200,9 @@ class KillWorld:
         if phase in ("reduce", "decide", "apply"):
             self.pass_by(worker, phase)
 
+    def phase_of(self, worker: str) -> str:
+        return self._phases.get(worker, "")
+
     def on_op(self, worker: str, key: str, op: str) -> None:
         phase = self._phases.get(worker, "")
         if key.startswith(f"g{self.generation}/") and phase in ("compute", "reduce", "decide"):
@@ -224,6 +228,7 @@ def kill_world(
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in ("forward", "backward", "add_owed"):
             patch.setattr(execute._Run, name, _watched(world, getattr(execute._Run, name)))
+        patch.setattr(reduce.GradientSums, "_begin", _summing(world, reduce.GradientSums._begin))
         patch.setattr(generation.Generation, "_enter_phase", _told(world, generation.Generation._enter_phase))
         run.hub.on_op = world.on_op
         yield world
@@ -241,6 +246,16 @@ def _watched(world: KillWorld, real: Callable) -> Callable:
         finally:
             if len(self._work.spans) > spans:  # computed, whatever became of its message
                 world.calls[here.generation][here.me].append(action)
+
+    return method
+
+
+def _summing(world: KillWorld, real: Callable) -> Callable:
+    def method(self: reduce.GradientSums, bucket: Bucket) -> None:
+        here, number = self._world, len(self._works)
+        if self._state.committed == 0 and here.generation in world.calls and world.phase_of(here.me) == "compute":
+            world.pass_by(here.me, f"compute sum {number}")
+        real(self, bucket)
 
     return method
 

@@ -298,11 +298,13 @@ class Result:
 def run_layout(
     layout: tuple[int, int, int], *, steps: int = 10, masked: bool = False, unbuffered: bool = False,
     model: tuple[tuple[str, object], ...] = (), change: Callable[[Plan], dict[str, object]] = lambda _: {},
-    schedule: str = "1f1b", chunks: int = 1, sequence_parallel: bool = False, **training: object,
+    schedule: str = "1f1b", chunks: int = 1, sequence_parallel: bool = False, recompute: object = "none",
+    **training: object,
 ) -> Result:  # fmt: skip
     """Train the tiny shape on a layout (dp, tp, pp)."""
     dp, tp, pp = layout
-    config = tiny_config(model=dict(model), parallelism={"sequence_parallel": sequence_parallel}, **training)
+    parallelism = {"sequence_parallel": sequence_parallel, "recompute": recompute}
+    config = tiny_config(model=dict(model), parallelism=parallelism, **training)
     plan = tiny_plan(config, dp=dp, tp=tp, pp=pp, chunks=chunks, schedule=schedule, sequence_parallel=sequence_parallel)
     plan = replace(plan, **change(plan))
     with thread_run(config, num_workers=plan.mesh.size, unbuffered=unbuffered) as run:

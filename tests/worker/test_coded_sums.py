@@ -11,7 +11,7 @@ from raymega.comm.local import WorkerKilled
 from raymega.errors import RaymegaBug
 from raymega.layout.certificate import Certified
 from raymega.plan.plan import Plan
-from raymega.worker import step as steps
+from raymega.worker.state import TrainState
 from tests.worker.killing import SMALL
 from tests.worker.moving import move
 from tests.worker.rig import LIMIT_S, ThreadRun, relative, run_layout, thread_run, tiny_config, tiny_plan
@@ -131,14 +131,14 @@ def test_state_is_saved_and_moved_only_after_a_full_sum() -> None:
 
 
 def test_a_skipped_step_leaves_what_is_unsent_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = steps.reduce_gradients
+    real = TrainState.zero_grad
 
-    def spoil(state, *, world, **how):
-        if (world.me, state.committed) == ("w1", 1):
-            next(iter(state.chunks.values())).model.params[0].grad.view(-1)[0] = torch.inf
-        real(state, world=world, **how)
+    def zero_grad(self):
+        real(self)
+        if (self.team.spec.members[self.team.rank], self.committed) == ("w1", 1):
+            next(iter(self.chunks.values())).model.params[0].grad.view(-1)[0] = torch.inf
 
-    monkeypatch.setattr(steps, "reduce_gradients", spoil)
+    monkeypatch.setattr(TrainState, "zero_grad", zero_grad)
     with coded("int8", steps=3) as (run, plan):
         run.train(plan, until=1)
         before = {name: held(run, name).clone() for name in plan.workers}

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from raymega.train.lr_schedule import lr_at
-from raymega.worker import step
 from raymega.worker.interface import StepReport
+from raymega.worker.state import TrainState
 from tests.worker.killing import SMALL
 from tests.worker.rig import ThreadRun, thread_run, tiny_config, tiny_plan
 
@@ -16,14 +16,14 @@ FP16 = {"precision": "fp16", "optimizer": "adamw", "lr": 1e-3, "lr_schedule": "l
 def spoil(monkeypatch):
     """Make (worker, committed steps) pairs spoil one gradient there."""
     found: set[tuple[str, int]] = set()
-    real = step.reduce_gradients
+    real = TrainState.zero_grad
 
-    def reduce(state, *, world, **how):
-        if (world.me, state.committed) in found:
-            next(iter(state.chunks.values())).model.params[-1].grad.view(-1)[0] = torch.inf
-        real(state, world=world, **how)
+    def zero_grad(self):
+        real(self)
+        if (self.team.spec.members[self.team.rank], self.committed) in found:
+            next(iter(self.chunks.values())).model.params[-1].grad.view(-1)[0] = torch.inf
 
-    monkeypatch.setattr(step, "reduce_gradients", reduce)
+    monkeypatch.setattr(TrainState, "zero_grad", zero_grad)
     return found
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.store import RendezvousStore
+from raymega.worker import step
 from raymega.worker.interface import Assignment, WorkerSettings
 from tests.worker.killing import KillWorld, kill_world
 from tests.worker.rig import LIMIT_S
@@ -18,8 +19,12 @@ def undisturbed() -> KillWorld:
         return world
 
 
-@pytest.mark.parametrize(("victim", "at"), [("w0", "0B0"), ("w1", "0F2"), ("w2", "1B0"), ("w3", "1F2"), ("w3", "1B2")])
-def test_only_the_team_of_the_dead_does_its_work_again(victim, at, undisturbed):
+@pytest.mark.parametrize(
+    ("victim", "at"),
+    [("w0", "0B0"), ("w1", "0F2"), ("w2", "1B0"), ("w3", "1F2"), ("w3", "1B2"), ("w6", "compute sum 1")],
+)
+def test_only_the_team_of_the_dead_does_its_work_again(victim, at, undisturbed, monkeypatch):
+    monkeypatch.setattr(step, "BUCKET_BYTES", 512)
     store = RendezvousStore.open()
 
     def wires(*, assignment: Assignment, settings: WorkerSettings) -> GlooFabric:
