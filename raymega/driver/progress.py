@@ -3,13 +3,14 @@
 A value that grows with each turn, so that the client of a run, a file of turns and a test all show the same.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from raymega.config.schema import Config
 from raymega.control.commands import AssignPlan, Finish, WriteStep
 from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import Turn
 from raymega.control.states import Seat, State, Story, plan_of, seats_of
+from raymega.driver.exposure import Exposure
 from raymega.metrics import Gauges, StepRecord, flops_per_s
 from raymega.plan.plan import Plan
 
@@ -50,6 +51,7 @@ class Progress:
         first, last: the first and the newest step of this controller.
         validated: the newest step that was evaluated.
         recoveries: generations that were made after the first.
+        exposure: of the gradient sums of all steps of this controller.
     """
 
     goodput: Goodput
@@ -62,6 +64,7 @@ class Progress:
     validated: StepRecord | None = None
     recoveries: int = -1
     finish: Finish | None = None
+    exposure: Exposure = field(default_factory=Exposure)
 
     @classmethod
     def begin(cls, t: float) -> "Progress":
@@ -80,6 +83,7 @@ class Progress:
             self,
             goodput=self.goodput.after(turn.before, turn.event, turn.t),
             state=state,
+            exposure=self.exposure.after(turn.event),
             plan=plan_of(state) or self.plan,
             seats=seats_of(state) or self.seats,
             first=self.first or next(iter(records), None),

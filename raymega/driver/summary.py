@@ -70,6 +70,11 @@ def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
         f"useful {share_of(spent, 'useful'):.1%}"
     )
     yield from table_lines(spent)
+    exposure = progress.exposure
+    yield (
+        f"  exposed        {exposure.of_sums:.1%} of the time of gradient sums had no backward beside it, "
+        f"{exposure.of_steps:.1%} of the steps"
+    )
 
 
 class SummaryFile:

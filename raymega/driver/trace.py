@@ -1,7 +1,7 @@
 """Chrome traces of chosen steps: what each worker did when. Open them in ui.perfetto.dev or chrome://tracing.
 
     pid   one worker each, named `w3 (replica 1, stage 0, shard 1)`
-    tid   what goes on at once in it: compute, communication, data
+    tid   what goes on at once in it: compute, communication, hidden (sums of gradients under compute), data
     X     a stretch: name, begin and duration in microseconds
 
 Workers measure by their own clocks; rows carry unix seconds, so that workers of one machine line up, and those of
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from raymega.driver.exposure import Exposure
 from raymega.driver.run_dir import write_whole
 from raymega.plan.plan import Plan, WorkerId
 from raymega.worker.interface import TraceRow
@@ -37,7 +38,12 @@ def chrome_trace(rows: Mapping[WorkerId, Iterable[TraceRow]], *, plan: Plan) -> 
         )
         events.extend(_named("thread_name", pid=rank, tid=lanes.index(lane), name=lane) for lane in lanes)
         events.extend(_stretch(row, pid=rank, tid=lanes.index(row.lane), first_s=first_s) for row in stretches)
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"mesh": str(plan.mesh)}}
+    exposure = Exposure.of_traces(known)
+    about = {
+        "mesh": str(plan.mesh), "exposed share of gradient sums": round(exposure.of_sums, 4),
+        "exposed share of the step": round(exposure.of_steps, 4),
+    }  # fmt: skip
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def write_trace(folder: Path, rows: Mapping[WorkerId, Iterable[TraceRow]], *, step: int, plan: Plan) -> Path:

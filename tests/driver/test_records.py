@@ -101,7 +101,9 @@ def test_the_summary_lies_on_disk_when_the_run_has_ended(tmp_path):
     config = Config(training=TrainingConfig(steps=20), model=ModelConfig(vocab_size=2000))
     facts = Facts(name="demo", run_dir=str(tmp_path), config=config, flops_per_token=1)
     played(SummaryFile(tmp_path / "summary.txt", facts=facts, progress=Progress.begin(1000.0)))
-    assert "run demo ended with exit code 0: all 20 steps" in (tmp_path / "summary.txt").read_text()
+    text = (tmp_path / "summary.txt").read_text()
+    assert "run demo ended with exit code 0: all 20 steps" in text
+    assert "of the time of gradient sums had no backward beside it" in text
 
 
 def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
@@ -110,6 +112,8 @@ def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
         worker: [
             TraceRow(name="0F0", start_s=50.0 + rank, duration_s=0.25, lane="compute"),
             TraceRow(name="send", start_s=50.5 + rank, duration_s=0.1, lane="communication"),
+            TraceRow(name="sums", start_s=50.6 + rank, duration_s=0.3, lane="hidden"),
+            TraceRow(name="reduce", start_s=50.9 + rank, duration_s=0.1, lane="communication"),
         ]
         for rank, worker in enumerate(plan.workers)
     }
@@ -120,3 +124,5 @@ def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
     stretches = [(event["pid"], event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
     assert stretches[:2] == [(0, "0F0", 0.0, 250_000.0), (0, "send", 500_000.0, 100_000.0)]
     assert all(event["ts"] >= 0 for event in events if event["ph"] == "X")
+    shares = trace["otherData"]
+    assert (shares["exposed share of gradient sums"], shares["exposed share of the step"]) == (0.25, 0.1)
