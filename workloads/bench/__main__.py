@@ -1,4 +1,4 @@
-"""`python -m workloads.bench [SHAPE/CONTEST ...] [bubble] [repairable] [run]`: everything, or the parts named."""
+"""`python -m workloads.bench [SHAPE/CONTEST ...] [bubble] [overlap] [repairable] [run]`: everything, or some parts."""
 
 import sys
 

@@ -18,6 +18,7 @@ from raymega.driver.ray_session import ray_session
 from raymega.model_shape import parameter_count
 from workloads.bench.bubble import real_bubble, stand_in_bubble
 from workloads.bench.contender import peer_of
+from workloads.bench.overlap import overlap_lines
 from workloads.bench.pairs import Outcome, alternate
 from workloads.bench.peer import Job
 from workloads.bench.raymega_side import raymega_workers
@@ -36,13 +37,15 @@ SHARE_GOAL = 0.01
 
 
 def main(wanted: tuple[str, ...]) -> None:
-    """Measure what is wanted: `nano/ddp`, `bubble`, `repairable`, `run`; nothing named is everything."""
+    """Measure what is wanted: `nano/ddp`, `bubble`, `overlap`, `repairable`, `run`; nothing named is everything."""
     torch.set_num_threads(1)
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default would run one side at a lower priority
     settings = Settings.read()
     print(machine())
     if not wanted or "bubble" in wanted:
         print_lines(bubbles(settings))
+    if not wanted or "overlap" in wanted:
+        print_lines(overlap_lines())
     contests = [(s, c) for s in settings.shapes for c in MESHES if not wanted or f"{s}/{c}" in wanted]
     if contests:
         with ray_session(cpus=2):

@@ -1,7 +1,7 @@
 """A model whose blocks compute nothing and wait a known time: a stage of it is busy exactly as long as it says.
 
-A backward waits half of its time for the input, half for a weight of one element, so that schedules can run the second
-half later.
+A backward waits half of its time for the input, half for a weight that nothing reads, so that schedules can run the
+second half later.
 
 The times come from the environment, as the model is named in a config: `model.custom: workloads.bench.stand_in:build`.
 """
@@ -25,16 +25,22 @@ FORWARD_S, BACKWARD_S = "RAYMEGA_BENCH_FORWARD_S", "RAYMEGA_BENCH_BACKWARD_S"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The `Architecture`; its parameters are the embedding, and one element a block."""
+    """The `Architecture`; its parameters are the embedding, and a square matrix a block."""
 
     config: Config
 
     def param_specs(self) -> tuple[ParamSpec, ...]:
-        shape = (int(self.config.model.vocab_size or 1), self.config.model.hidden_size)
+        hidden = self.config.model.hidden_size
         return (
-            ParamSpec(name="embed.tokens", shape=shape, cut="none", owner="first", init="normal"),
+            ParamSpec(
+                name="embed.tokens",
+                shape=(int(self.config.model.vocab_size or 1), hidden),
+                cut="none",
+                owner="first",
+                init="normal",
+            ),
             *(
-                ParamSpec(name=f"layers.{layer}.weight", shape=(1,), cut="none", owner=layer, init="ones")
+                ParamSpec(name=f"layers.{layer}.weight", shape=(hidden, hidden), cut="none", owner=layer, init="ones")
                 for layer in range(self.config.model.num_layers)
             ),
         )
