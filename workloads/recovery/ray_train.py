@@ -15,6 +15,7 @@ from workloads.recovery.peer import train
 from workloads.recovery.toy import REPLICAS
 
 MOST_FAILURES = 100
+LOOK_S = 1.0  # whether there are devices for more workers; by itself it looks once a minute
 
 
 def main(folder: str) -> None:
@@ -22,7 +23,9 @@ def main(folder: str) -> None:
         TorchTrainer(
             lambda: train(Path(folder)),
             torch_config=TorchConfig(backend="gloo"),
-            scaling_config=ScalingConfig(num_workers=(REPLICAS - 1, REPLICAS)),
+            scaling_config=ScalingConfig(
+                num_workers=(REPLICAS - 1, REPLICAS), elastic_resize_monitor_interval_s=LOOK_S
+            ),
             run_config=RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=MOST_FAILURES)),
         ).fit()
 
