@@ -43,7 +43,11 @@ def submit(
         tell=typer.echo,
     )
     if follow:
-        raise typer.Exit(job.follow(lambda text: typer.echo(text, nl=False)))
+        try:
+            raise typer.Exit(job.follow(lambda text: typer.echo(text, nl=False)))
+        except KeyboardInterrupt:
+            typer.echo(f"the job goes on; to stop it: ray job stop --address {job.address} {job.id}", err=True)
+            raise
 
 
 def export(
