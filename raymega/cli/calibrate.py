@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from raymega.driver.measuring import fingerprint, hardware_words, measured_device, measured_link, measured_together
+from raymega.errors import ConfigError
 from raymega.plan.calibration import REACHED, Calibration
 
 
@@ -20,6 +21,8 @@ def calibrated_here(*, device: str, nodes: int) -> Calibration:
     """Measure this machine, and take the cluster to be `nodes` of it."""
     import torch
 
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"--device is {device}; what can be measured is cpu or cuda. Use one of them, or auto.")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     cores = os.cpu_count() or 1

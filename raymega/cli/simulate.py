@@ -134,9 +134,10 @@ def trace_of(asked: Asked, *, cluster: Cluster) -> NodeTrace:
     if asked.trace is not None:
         try:
             text = Path(asked.trace).read_text(encoding="utf-8")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
             raise ConfigError(
-                f"--trace: {asked.trace} cannot be read: {error.strerror}. Name a file of lines t_s,n_nodes."
+                f"--trace: {asked.trace} cannot be read: {why}. Name a file of lines t_s,n_nodes."
             ) from error
         return read_trace(text, source=asked.trace)
     nodes, end_s = len(cluster.nodes), duration_s(asked.duration, option="--duration")

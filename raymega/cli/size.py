@@ -33,6 +33,7 @@ from raymega.plan.sizing import (
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 _TIMES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SEQ_LEN = 2048
+MOST_PARAMETERS = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,8 @@ def _config(word: str, *, overrides: tuple[str, ...]) -> Config:
     if found is None or not found[2] or Path(word).exists():
         return with_vocabulary(config_of(word, overrides=overrides))
     many = amount(word, option="PARAMETERS")
+    if not 0 < many <= MOST_PARAMETERS:
+        raise ConfigError(f"{word} is no size of a model that can be planned; up to 1000T can. Give a size as 13B.")
     batch = (f"data.seq_len={SEQ_LEN}", f"training.batch_size={batch_of(many)}", "training.micro_batch_size=1")
     loaded = load("", source=word, overrides=(*batch, *overrides))
     return loaded.model_copy(update={"model": shape_of(many)})

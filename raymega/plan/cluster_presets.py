@@ -10,6 +10,7 @@ device: a100-80g         a name, or {name, memory_bytes, memory_bytes_per_s, flo
 links: {device: nvlink3, node: infiniband-200, rack: ethernet-100}      names, or {latency_s, bytes_per_s}
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -33,6 +34,9 @@ LINKS: Mapping[str, Link] = {
     **{f"infiniband-{speed}": infiniband(speed) for speed in (100, 200, 400)},
     **{f"ethernet-{speed:g}": ethernet(speed) for speed in (1, 6.25, 10, 12.5, 25, 50, 100, 200, 400)},
 }
+
+MOST = 100_000  # nodes, or devices of one
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d+)?[eE][+-]?\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +174,14 @@ def _whole(value: Any, *, what: str) -> int:
         raise ConfigError(
             f"{what} is {value}; a cluster has at least one node with at least one device. Use 1 or more."
         )
+    if len(text) > len(str(MOST)) or int(text) > MOST:
+        raise ConfigError(f"{what} is {value}; up to {MOST:,} can be planned for. Use fewer.")
     return int(text)
 
 
 def _number(value: Any, *, what: str) -> float:
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)  # YAML takes 1e-5, without a point, to be a word
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{what} is {value!r}; a number is wanted, in bytes, seconds or FLOP/s.")
     return float(value)

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from raymega.errors import ConfigError
 
+MOST_CHANGES, MOST_NODES, LONGEST_S = 100_000, 100_000, 520 * 604800.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -82,6 +83,12 @@ def failing(*, nodes: int, mtbf_s: float, duration_s: float, back_after_s: float
     for name, value in (("--mtbf", mtbf_s), ("--duration", duration_s), ("nodes", nodes)):
         if not value > 0:
             raise ConfigError(f"{name} is {value:g}; it has to be above zero. Give a time as 10m, or more nodes.")
+    if duration_s / mtbf_s > MOST_CHANGES:
+        many = f"{duration_s / mtbf_s:,.0f} failures in {duration_s:g} s"
+        raise ConfigError(
+            f"--mtbf {mtbf_s:g} s means {many}; up to {MOST_CHANGES:,} can be simulated. Give a longer --mtbf, or a "
+            "shorter --duration."
+        )
     dice, t, events = random.Random(seed), 0.0, list[tuple[float, int]]()
     while (t := t + dice.expovariate(1 / mtbf_s)) < duration_s:
         events.append((t, -1))
@@ -108,7 +115,10 @@ def duration_s(word: str, *, option: str) -> float:
     found = _DURATION.fullmatch(word.strip())
     if found is None or float(found[1]) <= 0:
         raise ConfigError(f"{option}: {word!r} found; a time above zero is wanted, as 90s, 10m, 1.5h or 7d.")
-    return float(found[1]) * _UNIT_S[found[2]]
+    seconds = float(found[1]) * _UNIT_S[found[2]]
+    if seconds > LONGEST_S:
+        raise ConfigError(f"{option}: {word!r} is above ten years. Give a shorter time.")
+    return seconds
 
 
 def _row(line: str, *, source: str, number: int) -> tuple[float, int]:
@@ -117,6 +127,9 @@ def _row(line: str, *, source: str, number: int) -> tuple[float, int]:
         t_s, nodes = float(cells[0]), int(cells[1])
     except (ValueError, IndexError) as error:
         raise ConfigError(f"{source}, line {number}: {line!r}; seconds and nodes are wanted, as in 601,29.") from error
-    if len(cells) != 2 or t_s < 0 or nodes < 0:
-        raise ConfigError(f"{source}, line {number}: {line!r}; two numbers from zero on are wanted, as in 601,29.")
+    if len(cells) != 2 or not 0 <= t_s <= LONGEST_S or not 0 <= nodes <= MOST_NODES:
+        raise ConfigError(
+            f"{source}, line {number}: {line!r}; two numbers from zero on are wanted, as in 601,29, "
+            f"up to {LONGEST_S:.0f} s and {MOST_NODES:,} nodes."
+        )
     return t_s, nodes

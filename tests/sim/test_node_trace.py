@@ -21,6 +21,9 @@ def test_a_trace_holds_its_number_of_nodes_until_the_next_row() -> None:
         ("t_s,n_nodes\n0,3\n60,two\n", "line 3: '60,two'"),
         ("t_s,n_nodes\n0,3\n60,-1\n", "line 3: '60,-1'"),
         ("t_s,n_nodes\n0,0\n60,0\n", "no node at any time"),
+        ("t_s,n_nodes\n0,3\nnan,3\n", "line 3: 'nan,3'"),
+        ("t_s,n_nodes\n0,3\ninf,3\n", "line 3: 'inf,3'"),
+        ("t_s,n_nodes\n0,99999999\n60,2\n", "up to .* 100,000 nodes"),
         ("", "begins with nothing"),
     ],
 )
@@ -34,10 +37,15 @@ def test_times_are_read_with_their_units(word: str, seconds: float) -> None:
     assert duration_s(word, option="--mtbf") == seconds
 
 
-@pytest.mark.parametrize("word", ["", "soon", "-3m", "0s", "1y"])
+@pytest.mark.parametrize("word", ["", "soon", "-3m", "0s", "1y", "99999999w"])
 def test_a_time_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="--mtbf"):
         duration_s(word, option="--mtbf")
+
+
+def test_more_failures_than_can_be_simulated_are_refused() -> None:
+    with pytest.raises(ConfigError, match="6,000,000 failures in 600 s; up to 100,000"):
+        failing(nodes=4, mtbf_s=1e-4, duration_s=600, back_after_s=60, seed=0)
 
 
 @given(st.integers(1, 40), st.floats(30, 5000), st.integers(0, 99))
