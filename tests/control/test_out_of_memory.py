@@ -57,3 +57,9 @@ def test_what_is_planned_later_keeps_to_the_size_that_fits():
     last, _ = changing.play(hands)
     assert last.exit_code == 0
     assert (hands.metrics[-1].mesh, sizes(hands)[-1]) == ("dp=1 tp=1 pp=2", (1, 8, False))
+
+
+def test_the_finer_plan_is_not_changed_again_where_nothing_else_is_due():
+    hands = FakeHands(nodes=nodes(4), work=True, fits={7: 1})
+    changing.play(hands)
+    assert [(size, keeps) for size, _, keeps in sizes(hands)] == [(2, False), (1, True)]
