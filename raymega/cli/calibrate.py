@@ -17,6 +17,14 @@ from raymega.errors import ConfigError
 from raymega.plan.calibration import REACHED, Calibration
 
 
+def place_for(out: str) -> str:
+    """`out`, if a file can be written there. Raises: ConfigError, before anything is measured."""
+    folder = Path(out).parent
+    if Path(out).is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"--out: {out} cannot be written: {folder} is no folder to write to. Name a file in one.")
+    return out
+
+
 def calibrated_here(*, device: str, nodes: int) -> Calibration:
     """Measure this machine, and take the cluster to be `nodes` of it."""
     import torch

@@ -122,9 +122,10 @@ def calibrate(
       raymega calibrate
       raymega plan nano --cluster calibration.yaml
     """
-    from raymega.cli.calibrate import calibrated_here, kept
+    from raymega.cli.calibrate import calibrated_here, kept, place_for
 
-    typer.echo(kept(calibrated_here(device=device, nodes=nodes), out=out))
+    place = place_for(out)
+    typer.echo(kept(calibrated_here(device=device, nodes=nodes), out=place))
 
 
 PLANNING_VERBS = (plan, size, simulate, calibrate)

@@ -24,6 +24,18 @@ def test_two_processes_are_measured_and_leave_nothing() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--out", "/nowhere/here.yaml"), "cannot be written"),
+        (("--device", "tpu"), "what can be measured is cpu or cuda"),
+    ],
+)
+def test_what_cannot_be_measured_or_kept_is_refused_at_once(options: tuple[str, ...], says: str) -> None:
+    done = CliRunner().invoke(app, ["calibrate", *options])
+    assert says in str(done.exception)
+
+
 @pytest.mark.soak
 def test_workers_that_compute_together_are_measured_and_leave_nothing() -> None:
     alone, beside = measured_device(device="cpu"), measured_together(2)
