@@ -29,7 +29,7 @@ from raymega.plan.cluster import NodeId
 from raymega.plan.mesh_choice import wish
 
 LOOK_S = 1.0
-CLAIM_LIMIT_S = 2.0
+CLAIM_LIMIT_S = 1.0
 PREFIX = "raymega:"  # of the names of controllers; those of workers have another colon behind the run's
 
 
@@ -68,18 +68,26 @@ def target(own: Claim, *, others: tuple[Claim, ...], devices: int, cause: str) -
     return Target(devices=max(share.devices, own.least), cause=f"elastic.priority {own.priority}: {share.reason}")
 
 
-def claims_beside(run: str) -> tuple[Claim, ...]:
-    """What the other runs of this cluster ask for; one that does not answer soon has no say this time."""
-    names = [row["name"] for row in ray.util.list_named_actors(all_namespaces=True) if row["namespace"] == NAMESPACE]
-    others = [name for name in names if name.startswith(PREFIX) and ":" not in name.removeprefix(PREFIX)]
-    asked = []
-    for name in others:
-        with suppress(ValueError):  # it ended meanwhile
-            claim = getattr(ray.get_actor(name, namespace=NAMESPACE), "claim", None)  # None: of another version
-            if claim is not None and name != f"{PREFIX}{run}":
-                asked.append(claim.remote())
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=CLAIM_LIMIT_S) if asked else ([], [])
-    return tuple(claim for ref in answered if (claim := _claim(ref)) is not None)
+def claims_beside(run: str, *, known: Mapping[str, Claim]) -> dict[str, Claim]:
+    """What the other runs of this cluster ask for, by the controller's name.
+
+    Args:
+        known: what they said last: it holds for one that is there and does not answer soon.
+    """
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    names = [row["name"] for row in rows if row["namespace"] == NAMESPACE and row["name"].startswith(PREFIX)]
+    asked: dict[ray.ObjectRef, str] = {}
+    for name in names:
+        if ":" not in name.removeprefix(PREFIX) and name != f"{PREFIX}{run}":
+            with suppress(ValueError):  # it ended meanwhile
+                claim = getattr(ray.get_actor(name, namespace=NAMESPACE), "claim", None)  # None: of another version
+                if claim is not None:
+                    asked[claim.remote()] = name
+    if not asked:
+        return {}
+    answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=CLAIM_LIMIT_S)
+    found = {asked[ref]: claim for ref in answered if (claim := _claim(ref)) is not None}
+    return found | {asked[ref]: known[asked[ref]] for ref in late if asked[ref] in known}
 
 
 def _claim(ref: ray.ObjectRef) -> Claim | None:
@@ -102,14 +110,14 @@ class SizeWatch:
         self._devices: Callable[[], int] = lambda: devices
         self._seats: Callable[[], Mapping[NodeId, int]] = dict  # nobody has one yet
         self._told: int | None = None
-        self._claims = claims_beside(run)
+        self._claims = claims_beside(run, known={})
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._look()
 
     def taken(self) -> tuple[Mapping[NodeId, int], Mapping[NodeId, int]]:
         """Devices by node: of other runs, of this one."""
-        return taken_by(self._claims), self._seats()
+        return taken_by(self._claims.values()), self._seats()
 
     def begin(self, *, devices: Callable[[], int], seats: Callable[[], Mapping[NodeId, int]], failed: Failed) -> None:
         """Go on looking.
@@ -137,7 +145,7 @@ class SizeWatch:
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_S):
             with suppress(RayError):  # the run does not depend on it: what was known last holds on
-                self._claims = claims_beside(self._run)
+                self._claims = claims_beside(self._run, known=self._claims)
             self._look()
 
     def _wanted(self) -> Target:
@@ -145,7 +153,7 @@ class SizeWatch:
 
     def _look(self) -> None:
         own = self.claim()
-        found = target(own, others=self._claims, devices=self._devices(), cause=self._wanted().cause)
+        found = target(own, others=tuple(self._claims.values()), devices=self._devices(), cause=self._wanted().cause)
         is_as_planned = self._told is None and not self._config.elastic.calendar and found.devices == own.wanted
         if found.devices != self._told and not is_as_planned:
             self._told = found.devices
