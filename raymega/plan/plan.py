@@ -11,7 +11,7 @@ The plan does not occur in the result (law 1): it says where a micro-batch is co
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import compress, pairwise, product
 from typing import Any
 
 from raymega.mesh import Coord, Mesh
@@ -64,16 +64,16 @@ class Plan:
         assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
         loads = [Counter(replicas) for replicas in zip(*self.routes, strict=True)]
         self._know_the_living(loads)
-        used = {(replica, stage) for stage, load in enumerate(loads) for replica in load}
-        assert used <= set(self.teams), "routes lead through living teams"
+        assert all(0 <= min(load) and max(load) < self.mesh.dp for load in loads), "routes lead through teams"
+        assert not any(loads[stage][replica] for replica, stage in self.lost), "routes lead through living teams"
         assert len({stage for _, stage in self.teams}) == self.mesh.pp, "every stage has a living team"
 
     def _know_the_living(self, loads: Sequence[Mapping[int, int]]) -> None:
         """They are asked for at every turn of the loop, over thousands of workers."""
-        places = ((replica, stage) for replica in range(self.mesh.dp) for stage in range(self.mesh.pp))
-        teams = tuple(place for place in places if place not in self.lost)
-        pp, tp, workers = self.mesh.pp, self.mesh.tp, self.workers
-        living = tuple(workers[(r * pp + s) * tp + shard] for r, s in teams for shard in range(tp))
+        places = list(product(range(self.mesh.dp), range(self.mesh.pp)))
+        lives = [place not in self.lost for place in places]
+        teams = tuple(compress(places, lives))
+        living = tuple(compress(self.workers, [live for live in lives for _ in range(self.mesh.tp)]))
         object.__setattr__(self, "teams", teams)
         object.__setattr__(self, "living", living)
         object.__setattr__(self, "busiest", tuple(max(load.values()) for load in loads))
