@@ -51,3 +51,17 @@ class RepairUnderway:
     since: float
     ready_at: float = 0.0
     predicted_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """What broke a generation: workers that are lost with the cause, workers that left with what they said.
+
+    `heard`: the newest decision heard of. `silent_s`: since the last sign of life of the lost.
+    """
+
+    reason: str
+    lost: tuple[tuple[WorkerId, str], ...] = ()
+    left: tuple[Leaver, ...] = ()
+    heard: Decided | None = None
+    silent_s: float = 0.0

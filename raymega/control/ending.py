@@ -65,6 +65,27 @@ def finish(brain: Brain, state: Saving) -> Decision:
     return end(state, exit_code=code, reason=f"{state.stop.reason}: stopped and saved at step {story.committed}")
 
 
+def end_saved(brain: Brain, state: Settling, why: str) -> Decision:
+    """No step is left, and the last save is complete, whatever has broken since."""
+    story, steps = state.story, brain.rules.steps
+    if story.committed >= steps:
+        return end(state, exit_code=0, reason=f"all {steps} steps are committed and saved; {why}", resumable=False)
+    assert state.stop is not None, "a run without a stop saves last at its last step"
+    code = stop_exit_code(state.stop.by, saved=True)
+    return end(state, exit_code=code, reason=f"{state.stop.reason}: stopped and saved at step {story.committed}; {why}")
+
+
+def save_last(training: Training, stop: Stop | None, now: float) -> Decision:
+    """Nobody does a step any more: save what all have."""
+    story = training.story
+    step = story.committed
+    underway = SavesUnderway(step=step, since=now, tokens_total=story.tokens_total)
+    grant = Grant(generation=story.generation, until=step, save_at=(step,))
+    saving = Saving(training=replace(training, saves=(underway,)), stop=stop, since=now)
+    reason = f"{len(training.plan.living)} workers are left, have the state of step {step} and save it"
+    return Decision(state=saving, commands=(grant,), reason=reason)
+
+
 def stop_at_boundary(brain: Brain, state: Training, event: StopAsked, now: float) -> Decision:
     """Let everyone run to the first boundary that nobody can have passed yet, and save there."""
     return stop_after(brain, replace(state, change=None), _stop(event, now))

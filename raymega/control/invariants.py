@@ -69,6 +69,8 @@ def _of_running(state: State, rules: Rules) -> dict[str, bool]:
                 or all(map(story.outlook.is_born, state.move.members)),
                 "who has told has a part": {part.worker for part in state.move.parts} <= set(state.move.members),
             }
+        case Restoring(saves_only=True):
+            return {"everyone has what is saved": state.keeps}
         case Starting() | Restoring():
             return {"there are steps left": story.committed < rules.steps}
         case Settling():

@@ -7,10 +7,10 @@ a spare's loss does not, nor one after the last checkpoint has all its parts.
 from dataclasses import replace
 
 from raymega.control.arbitration import Decided
-from raymega.control.broken import Leaver
+from raymega.control.broken import Leaver, Sign
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import cut_short, end, finish, give_up, is_overdue, is_saved, stop_after
+from raymega.control.ending import cut_short, end, finish, give_up, is_overdue, is_saved, save_last, stop_after
 from raymega.control.events import (
     GenerationLeft,
     NodesChanged,
@@ -21,7 +21,7 @@ from raymega.control.events import (
     WorkersReady,
 )
 from raymega.control.preparing import proceed
-from raymega.control.recovery import Sign, begin, break_generation, settle
+from raymega.control.recovery import begin, break_generation, settle
 from raymega.control.states import (
     Moving,
     NodeDevices,
@@ -149,6 +149,8 @@ def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady
         granted=story.committed,
         repair=None if repair is None else replace(repair, ready_at=now),
     )
+    if isinstance(state, Restoring) and state.saves_only:
+        return save_last(training, state.stop, now)
     if isinstance(state, Restoring) and state.stop is not None:
         return stop_after(brain, training, state.stop)
     ready = f"{plan.mesh} is ready in generation {story.generation}; training goes on after step"

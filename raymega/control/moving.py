@@ -14,13 +14,14 @@ neither of the two is whole.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from raymega.control.broken import Sign
 from raymega.control.changing import MoveUnderway
 from raymega.control.commands import Command, StopWorkers
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, give_up, is_overdue, stop_after
 from raymega.control.events import StateMoved, Tick, WorkerFailed
 from raymega.control.preparing import proceed
-from raymega.control.recovery import Sign, break_generation
+from raymega.control.recovery import break_generation
 from raymega.control.states import Moving, Story, Training
 from raymega.control.written import written
 from raymega.layout.certificate import Certified

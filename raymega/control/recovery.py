@@ -6,7 +6,8 @@
    nothing in time is fenced and counts as lost. Checkpoints whose parts all lie on storage are still published.
 3. The ladder, from the rung that loses least; where memory ran out, the step begins anew in smaller micro-batches:
      every stage has a living team         the step is finished from what is left of it (`control.repairing`);
-                                           after a broken transition, all of it is done by the plan before
+                                           after a broken transition, all of it is done by the plan before;
+                                           in the last save no step is left, and it is saved again
      nobody is lost and all states agree   the same workers begin the step anew from their own state
      peers keep copies of what is lost     all go on from the newest step of which all is kept (`control.restoring`)
      else                                  the newest checkpoint, on the devices that remain
@@ -18,8 +19,7 @@
 
 from dataclasses import dataclass, replace
 
-from raymega.control.arbitration import Decided
-from raymega.control.broken import Leaver
+from raymega.control.broken import Sign
 from raymega.control.commands import (
     AbortGeneration,
     AssignPlan,
@@ -32,12 +32,12 @@ from raymega.control.commands import (
 )
 from raymega.control.copies_found import CopiesFound
 from raymega.control.decision import Brain, Decision
-from raymega.control.ending import cut_short, end, give_up
+from raymega.control.ending import cut_short, end_saved, give_up
 from raymega.control.out_of_memory import TooLarge, ease
 from raymega.control.outlook import Outlook, Wish
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.preparing import with_step_price
-from raymega.control.repairing import CannotMend, Mend, after, assignment_of, mend
+from raymega.control.repairing import CannotMend, Mend, after, assignment_of, is_last_save, mend
 from raymega.control.restoring import find, is_restoring, reason_of, restore
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
@@ -57,7 +57,7 @@ from raymega.control.states import (
 )
 from raymega.control.written import written
 from raymega.errors import PlanError, WorkerLostError
-from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.plan import Plan
 
 HOLD_S = 2.0  # a guess: after the first transition that broke, and twice as long after each further one
 Running = Starting | Restoring | Training | Stopping | Saving | Moving
@@ -72,20 +72,6 @@ class Resume:
     keep_state: bool
     reason: str
     copied: CopiesFound | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
-    """What broke a generation: workers that are lost with the cause, workers that left with what they said.
-
-    `heard`: the newest decision heard of. `silent_s`: since the last sign of life of the lost.
-    """
-
-    reason: str
-    lost: tuple[tuple[WorkerId, str], ...] = ()
-    left: tuple[Leaver, ...] = ()
-    heard: Decided | None = None
-    silent_s: float = 0.0
 
 
 def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> Decision:
@@ -107,7 +93,7 @@ def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> De
 def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
     training = state.training if isinstance(state, Stopping | Saving) else state
     held = with_step_price(training) if isinstance(training, Training) else None
-    mending = training if isinstance(training, Restoring) and training.repair is not None else None
+    mending = training if isinstance(training, Restoring) and training.keeps else None
     move = training.move if isinstance(training, Moving) else None
     steps = held.recent_step_s if held is not None else ()
     return Settling(
@@ -125,6 +111,8 @@ def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
         move=move,
         stop=state.stop if isinstance(state, Stopping | Saving | Restoring | Moving) else None,
         step_s=max(steps, default=0.0),
+        begins_anew=mending is not None and mending.repair is None,
+        saves_only=isinstance(state, Saving) or (mending is not None and mending.saves_only),
     )
 
 
@@ -151,18 +139,17 @@ def _saves_last(rules: Rules, state: Settling, now: float) -> bool:
 
 def recover(brain: Brain, state: Settling, now: float) -> Decision:
     """Choose where to go on and with whom; give up where trying again has brought nothing."""
+    if is_last_save(brain.rules, state) and state.story.safe_step == state.story.committed:
+        return end_saved(brain, state, "that workers are gone does not matter")
     eased = ease(state, mend(brain, state))
     if isinstance(eased, TooLarge):
         return give_up(state, exit_code=PlanError.exit_code, reason=eased.reason)
     state, mended = eased.state, eased.mended
     resume = ladder(brain.rules, state, mended, copied=find(brain, state))
-    if resume.step == brain.rules.steps:
-        reason = f"all {resume.step} steps are committed and saved; that the workers are gone does not matter"
-        return end(state, exit_code=0, reason=reason, resumable=False)
     cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or "the generation broke, nobody is lost"
     if state.stop is not None and not resume.keep_state and resume.copied is None:
         return cut_short(state, f"{cause}; {resume.reason}")
-    gone = {worker for worker, _ in state.lost}
+    gone = {worker for worker, _ in state.lost} | set(mended.void if isinstance(mended, Mend) else ())
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
     story = replace(
         _rewound(state.story, resume),
@@ -207,13 +194,13 @@ def _after_move(state: Settling, now: float) -> Outlook:
 
 
 def ladder(rules: Rules, state: Settling, mended: Mend | CannotMend, *, copied: CopiesFound | None = None) -> Resume:
-    """The rung that loses least. After the last step nothing is left to go on with: it is done again, and saved."""
+    """The rung that loses least."""
     story = state.story
     if isinstance(mended, Mend):
         return Resume(step=story.committed, checkpoint=None, keep_state=True, reason=mended.reason)
     left = {said.worker: said.committed for said in state.left}
     agree = all(left.get(worker) == story.committed for worker in state.plan.living)
-    fails_again = story.recoveries > 0 and not state.taken_over
+    fails_again = story.recoveries > 1 and not state.taken_over
     if state.held and agree and not is_restoring(state) and not fails_again and story.committed < rules.steps:
         reason = f"every worker goes on from its own state of step {story.committed}"
         return Resume(step=story.committed, checkpoint=story.checkpoint, keep_state=True, reason=reason)
@@ -250,9 +237,10 @@ def _repair(
     """Give the survivors their parts of the step that broke. They wait in mid-step, so it is done at once."""
     story = replace(story, generation=story.next_generation)
     assign = assignment_of(mended, generation=story.generation)
+    feed: tuple[Command, ...] = () if mended.saves_only else (FeedFrom(step=assign.step),)
     return Decision(
         state=after(state, mended, story=story, seats=seats, now=now),
-        commands=(assign, FeedFrom(step=assign.step)),
+        commands=(assign, *feed),
         reason=f"{cause}; {mended.reason}",
     )
 
@@ -269,14 +257,17 @@ def _assign(
         next_worker=max((number_of(seat.worker) + 1 for seat in fresh), default=state.story.next_worker),
         outlook=state.story.outlook.with_started([seat.worker for seat in fresh], now),
     )
-    kind = Starting if _is_first(state.story) else Restoring
     names = frozenset(seat.worker for seat in fresh)
     assign = AssignPlan(
         generation=story.generation, plan=plan, step=resume.step, checkpoint=resume.checkpoint,
         keep_state=resume.keep_state,
     )  # fmt: skip
     starts: tuple[Command, ...] = (StartWorkers(seats=fresh),) if fresh else ()
-    after = kind(story=story, seats=seats, plan=plan, since=now, fresh=names)
+    after = (
+        Starting(story=story, seats=seats, plan=plan, since=now, fresh=names)
+        if _is_first(state.story)
+        else Restoring(story=story, seats=seats, plan=plan, since=now, fresh=names, keeps=resume.keep_state)
+    )
     return Decision(state=after, commands=(*starts, assign, FeedFrom(step=resume.step)), reason=reason)
 
 

@@ -3,10 +3,11 @@
     every member of the generation has left (its promise) or is fenced
         rule         up to which version is the state settled, and who still applies a decision
         repair_plan  who does what is missing of the next step
-    no: somebody's state is void, no living team holds a stage, or too few workers would be left
+    no: no living team holds a stage, or too few workers would be left
 
 The ledger and the log of a promise are of the step after the state that its worker has. Who applies a decision only now
-has done nothing of the next step.
+has done nothing of the next step. Whose state is void counts as lost. All of the step is missing where nobody has begun
+it or no log is kept; in the last save no step follows, and it is saved again by those who are left.
 """
 
 from dataclasses import dataclass, replace
@@ -29,12 +30,16 @@ class Mend:
     """How the step is finished: everyone reaches the version of `ruling`, then does its part of `found`.
 
     Args:
+        void: living workers without a state that could be gone on with.
         anew: why all of the step is done by the plan, whatever was done of it: half a sentence; empty: it is not.
+        saves_only: no step is left; the state is saved.
     """
 
     ruling: Ruling
     found: PlanRepair
+    void: tuple[WorkerId, ...] = ()
     anew: str = ""
+    saves_only: bool = False
 
     @property
     def reason(self) -> str:
@@ -66,25 +71,17 @@ class CannotMend:
 
 def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
     """Find out how to finish the step; everyone of the plan is lost or has left."""
-    rules, story, anew = brain.rules, state.story, why_anew(state)
-    left = {said.worker: said for said in state.left}
-    if not rules.repairs and not anew:
-        return CannotMend(reason="elastic.boundary_log is off")
+    rules, story = brain.rules, state.story
+    anew = why_anew(rules, state)
     if not state.held:
         return CannotMend(reason="not everyone held the state")
-    if story.committed >= rules.steps:
-        return CannotMend(reason="no step is left to finish")
     if is_restoring(state):
         return CannotMend(reason="the state was being restored")
-    if not state.lost and story.recoveries > 0 and not state.taken_over and not anew:
+    if _is_futile(state, tries=1 if anew else 0):
         return CannotMend(reason="it broke again and nobody is lost")
-    if state.move is not None:
-        left = {worker: said for worker, said in left.items() if worker in state.plan.living and said.committed >= 0}
-    elif any(said.work is None for said in left.values()) and not anew:
-        return CannotMend(reason="not everyone has a state that is whole")
+    members = {said.worker: said for said in state.left if said.worker in state.plan.living}
+    left = {worker: said for worker, said in members.items() if anew or said.work is not None}
     ruling = ruling_of(replace(state, left=tuple(left.values())))
-    if ruling.without_state and not anew:
-        return CannotMend(reason=f"{', '.join(ruling.without_state)} need their state from elsewhere")
     if ruling.version.step != story.committed:
         return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
     reports = _nobodys_work(state.plan, left, ruling) if anew else _reports(left, ruling)
@@ -94,14 +91,32 @@ def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
     if len(found.plan.living) < rules.min_devices:
         few = f"{len(found.plan.living)} workers would be left, elastic.min_devices is {rules.min_devices}"
         return CannotMend(reason=few)
-    return Mend(ruling=ruling, found=found, anew=anew)
+    void = tuple(worker for worker in members if worker not in reports)
+    return Mend(ruling=ruling, found=found, void=void, anew=anew, saves_only=is_last_save(rules, state))
 
 
-def why_anew(state: Settling) -> str:
+def is_last_save(rules: Rules, state: Settling) -> bool:
+    """Is no step left to do, but a save?"""
+    return state.saves_only or state.story.committed >= rules.steps
+
+
+def why_anew(rules: Rules, state: Settling) -> str:
     """Why nothing of the step that broke is gone on with; empty: it is, where that can be."""
     if state.move is not None:
         return "the transition is rolled back"
-    return "the step begins anew" if any(said.short_of_memory for said in state.left) else ""
+    if is_last_save(rules, state):
+        return "no step is left, those who have the state save it"
+    if any(said.short_of_memory for said in state.left):
+        return "the step begins anew"
+    if state.begins_anew:
+        return "nobody has begun the step"
+    return "" if rules.repairs else "elastic.boundary_log is off, and the step begins anew"
+
+
+def _is_futile(state: Settling, *, tries: int) -> bool:
+    """Has the same way on been tried so often, with nobody lost since? What was found and mended is no such way."""
+    other = state.taken_over or state.move is not None or any(said.short_of_memory for said in state.left)
+    return not state.lost and state.story.recoveries > tries and not other
 
 
 def ruling_of(state: Settling) -> Ruling:
@@ -141,7 +156,8 @@ def after(state: Settling, mended: Mend, *, story: Story, seats: tuple[Seat, ...
     )
     return Restoring(
         story=story, seats=seats, plan=mended.found.plan, since=now, fresh=frozenset(),
-        decided=mended.ruling.decided, repair=None if mended.anew else underway, stop=state.stop,
+        decided=mended.ruling.decided, repair=None if mended.anew else underway, stop=state.stop, keeps=True,
+        saves_only=mended.saves_only,
     )  # fmt: skip
 
 
@@ -163,7 +179,9 @@ def _nobodys_work(plan: Plan, left: dict[WorkerId, Leaver], ruling: Ruling) -> d
 
 
 def _reports(left: dict[WorkerId, Leaver], ruling: Ruling) -> dict[WorkerId, TeamReport]:
-    reports = {worker: said.work for worker, said in left.items() if said.work is not None}
+    """Of those who have a state that is whole, or reach it."""
+    without = ruling.without_state
+    reports = {w: said.work for w, said in left.items() if said.work is not None and w not in without}
     return {
         worker: TeamReport(stages=report.stages) if worker in ruling.apply else report
         for worker, report in reports.items()

@@ -50,6 +50,8 @@ class Restoring:
         repair: the step that is being finished; None: the state is loaded, or the step begins anew.
         decided: the decision that some apply first, in a repair.
         stop: it was asked for before the next step.
+        keeps: everyone has the state already.
+        saves_only: no step follows; what everyone has is saved last.
     """
 
     story: Story
@@ -60,6 +62,8 @@ class Restoring:
     repair: RepairUnderway | None = None
     decided: Decided | None = None
     stop: Stop | None = None
+    keeps: bool = False
+    saves_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,8 @@ class Settling:
         move: it was a transition that broke; `plan` is the one before it.
         stop: it was asked for before the next step.
         step_s: of the steps before, in seconds; 0: not known.
+        begins_anew: nobody has begun the next step; those who were to do so have the state before it.
+        saves_only: it was the last save that broke; no step follows.
     """
 
     story: Story
@@ -181,6 +187,8 @@ class Settling:
     move: MoveUnderway | None = None
     stop: Stop | None = None
     step_s: float = 0.0
+    begins_anew: bool = False
+    saves_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

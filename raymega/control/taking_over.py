@@ -17,11 +17,12 @@ Which parts of a checkpoint are saved is forgotten and told anew, since the file
 
 from dataclasses import replace
 
+from raymega.control.broken import Sign
 from raymega.control.commands import AbortGeneration, Command, Evaluate
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import ControllerTakenOver
 from raymega.control.policy import settle_s
-from raymega.control.recovery import Sign, break_generation, settle
+from raymega.control.recovery import break_generation, settle
 from raymega.control.states import (
     Moving,
     Restoring,

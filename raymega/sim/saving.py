@@ -1,6 +1,8 @@
 """Checkpoints of simulated workers: what a snapshot holds a step up, when parts are saved, when a manifest is out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from raymega.control.commands import PublishCheckpoint
 from raymega.control.events import CheckpointFailed, CheckpointPublished, Event, ShardsSaved
@@ -28,6 +30,10 @@ class Saving:
 
     def load_s(self, plan: Plan) -> float:
         return self.moves.state_bytes(plan) / self.times.load_bytes_per_s
+
+    def of(self, plan: Plan, *, generation: int, step: int) -> tuple[float, Callable[[], Event | None]]:
+        """(seconds until the parts of `step` are saved, what is told then)."""
+        return self.save_s(plan), partial(self.saved, plan.living, generation=generation, step=step)
 
     def saved(self, workers: tuple[WorkerId, ...], *, generation: int, step: int) -> Event | None:
         """The parts of those who are still there."""

@@ -106,6 +106,8 @@ class SimHands:
                 self.until = max(self.until, command.until)
                 self.save_at |= set(command.save_at)
                 self.quiet = command.quiet
+                if self.plan is not None and self.version[0] in command.save_at:
+                    self._after(*self._saving.of(self.plan, generation=generation, step=self.version[0]))
                 self._run()
             case PublishCheckpoint():
                 publish = lambda: self._saving.published(command, generation=self.generation)  # noqa: E731
@@ -199,8 +201,7 @@ class SimHands:
         phases = {name: seconds * ran.total_s / ran.cost.step_s for name, seconds in ran.cost.phases.items()}
         self.version, self.underway = (step, self.generation), None
         if step in self.save_at:
-            saved = partial(self._saving.saved, self.plan.living, generation=self.generation, step=step)
-            self._after(self._saving.save_s(self.plan), saved)
+            self._after(*self._saving.of(self.plan, generation=self.generation, step=step))
         self._run()
         return StepCommitted(
             generation=self.generation, step=step, loss=0.0, grad_norm=0.0, lr=0.0, tokens=self.tokens_per_step,

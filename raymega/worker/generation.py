@@ -155,6 +155,9 @@ class Generation:
         state, desk = self._step.state, self._desk
         self._desk.sheet.enter("idle")
         while (leave := desk.orders.next_leave(self.number, state.committed)) is not None:
+            if not leave.has_step:
+                desk.saves.save(state, generation=self.number)
+                continue
             desk.held.adopt()
             desk.copies.begin(state, is_moved=self._assignment.move is not None)
             if not self._one_step(state, leave):

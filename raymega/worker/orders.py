@@ -14,10 +14,14 @@ from raymega.worker.interface import Assignment, Decision, Rates, Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Leave to do the next step. `save`: take a snapshot once it has committed; `full`: sum its gradients in full."""
+    """Leave to do the next step, or only to save what there is.
+
+    `save`: take a snapshot once it has committed; `full`: sum its gradients in full; not `has_step`: save now.
+    """
 
     save: bool
     full: bool = False
+    has_step: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +144,16 @@ class Orders:
         return self._aborted
 
     def next_leave(self, generation: int, committed: int) -> Leave | None:
-        """Wait for leave to do the step after `committed`; None when `generation` is over."""
+        """Wait for leave to do the step after `committed`, or to save its state; None when `generation` is over."""
         with self._changed:
             while self.is_current(generation):
+                if committed in self._save_at:
+                    self._save_at.remove(committed)
+                    return Leave(save=True, has_step=False)
                 if self._until_step > committed:
-                    return Leave(save=committed + 1 in self._save_at, full=committed + 1 in self._full_at)
+                    save, full = committed + 1 in self._save_at, committed + 1 in self._full_at
+                    self._save_at.discard(committed + 1)
+                    return Leave(save=save, full=full)
                 self._changed.wait()
             return None
 

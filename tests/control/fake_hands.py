@@ -202,6 +202,8 @@ class FakeHands:
             case Grant(generation=generation) if generation == self.generation:
                 self._end_move()
                 self.until, self.save_at = max(self.until, command.until), self.save_at | set(command.save_at)
+                if self.step in command.save_at:
+                    self._save()
                 self._go_on()
             case Evaluate():
                 self.eval_at.add(command.after_step)
@@ -315,18 +317,20 @@ class FakeHands:
             return None
         self._decide(self.plan.living)
         self.step, self.running = step, True
-        if step in self.save_at and not self.save_fails:
-            for worker in self.plan.living:
-                saved = ShardsSaved(worker=worker, generation=self.generation, step=step)
-                self._later(
-                    self.save_s + self._jitter(), lambda saved=saved: saved if saved.worker in self.seats else None
-                )
+        if step in self.save_at:
+            self._save()
         if step in self.eval_at:
             self.tell(0.0, Evaluated(generation=self.generation, after_step=step, loss=5.0, tokens=100))
         if step in self.tell_at:
             self.tell(0.0, self.tell_at.pop(step))
         self._go_on()
         return self._committed(step)
+
+    def _save(self) -> None:
+        """Whoever is lost in the meantime has not saved its part."""
+        for worker in self.plan.living if self.plan is not None and not self.save_fails else ():
+            saved = ShardsSaved(worker=worker, generation=self.generation, step=self.step)
+            self._later(self.save_s + self._jitter(), lambda s=saved: s if s.worker in self.seats else None)
 
     def _die(self, worker: str) -> Event | None:
         """In mid-step, or right after others have decided it; the hands tell of a commit that anyone tells of."""

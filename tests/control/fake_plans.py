@@ -45,7 +45,8 @@ class FakeMoves:
         if wish.mesh is not None and wish.mesh.size <= len(seats):
             return _laid_out(seats, wish.mesh)
         if wish.devices is not None:
-            return _laid_out(seats, Mesh(dp=max(1, min(wish.devices, len(seats)) // 2), pp=min(wish.devices, 2), tp=1))
+            devices = min(wish.devices, len(seats))
+            return _laid_out(seats, Mesh(dp=max(1, devices // 2), pp=min(devices, 2), tp=1))
         return plan_for(seats)
 
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:

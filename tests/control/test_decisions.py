@@ -112,11 +112,11 @@ def test_after_the_last_step_is_saved_a_loss_ends_the_run_with_0_and_without_its
     assert isinstance(decision.commands[0], WriteStep), "the step's record is written all the same"
 
 
-def test_a_break_after_the_last_step_goes_back_so_that_it_can_be_saved():
+def test_a_break_after_the_last_step_costs_no_step_and_the_state_is_saved_again():
     settling = replace(IN["settling"], story=DONE, lost=(), left=leavers(*PLAN.workers[:3], committed=20))
     decision = decide(brain(), settling, left("w3", 20), 100.0)
     assert isinstance(decision.state, Restoring)
-    assert decision.state.story.committed == 5
+    assert (decision.state.story.committed, decision.state.saves_only) == (20, True)
 
 
 def test_a_break_whose_last_manifest_is_published_meanwhile_ends_the_run_with_0():

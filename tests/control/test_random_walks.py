@@ -78,9 +78,10 @@ MOVES = st.fixed_dictionaries(
 
 @dataclass
 class Witness:
-    """Checks every turn as it comes."""
+    """Checks every turn as it comes. `works`: workers say what they have done."""
 
     brain: object
+    works: bool = False
     turns: list[Turn] = field(default_factory=list)
     granted: int = 0
 
@@ -90,6 +91,7 @@ class Witness:
         if after.committed < before.committed:
             assert after.committed == after.safe_step, "back only to a checkpoint"
             assert after.steps_lost - before.steps_lost == before.committed - after.committed
+            assert not self.works or before.recoveries > 1 or lacks_a_holder(turn), "the state lives"
         assert after.committed - before.committed <= 1
         assert after.generation >= before.generation
         assert after.furthest >= before.furthest
@@ -97,10 +99,22 @@ class Witness:
             if isinstance(command, AssignPlan):
                 self.granted = command.step
             if isinstance(command, Grant):
-                assert self.granted < command.until <= self.brain.rules.steps, "leave grows, and ends at the last step"
+                grows = self.granted < command.until or command.save_at == (command.until,)
+                assert grows, "leave grows, or what it led to is saved"
+                assert command.until <= self.brain.rules.steps, "leave ends at the last step"
                 assert command.generation == after.generation
                 self.granted = command.until
         self.turns.append(turn)
+
+
+def lacks_a_holder(turn: Turn) -> bool:
+    """Is some box of the plan that broke held by nobody who lives?"""
+    plan, alive = turn.before.plan, {seat.worker for seat in turn.decision.state.seats}
+    return any(
+        not alive & {plan.workers[rank] for rank in plan.ring(stage=stage, shard=shard)}
+        for stage in range(plan.mesh.pp)
+        for shard in range(plan.mesh.tp)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,7 +124,7 @@ def test_a_run_keeps_the_invariants_and_ends_once(world, happenings, eval_every,
     for after_s, event in happenings:
         hands.tell(after_s, event)
     mind = brain(eval_every=eval_every, save_every=save_every)
-    witness = Witness(brain=mind)
+    witness = Witness(brain=mind, works=world["work"])
     last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
     assert isinstance(last, Finished | Failed)
     assert [type(c) for turn in witness.turns for c in turn.decision.commands].count(Finish) == 1
@@ -129,7 +143,7 @@ def test_a_run_whose_plan_changes_keeps_them_too(world, moves, happenings, stand
         hands.tell(after_s, event)
     hands.tell(LET_GO_S, ResumeAsked(request=10))
     mind = moving_brain(eval_every=eval_every, standbys=standbys, steady_s=1.0)
-    witness = Witness(brain=mind)
+    witness = Witness(brain=mind, works=world["work"])
     last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
     assert (hands.finish.exit_code, hands.seats) == (last.exit_code, {}), "nothing is left behind"
     assert [record.step for record in hands.metrics] == list(range(1, last.story.committed + 1))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raymega.control.arbitration import Decided, Version
-from raymega.control.commands import AssignPlan, Rewind, WriteRepair
+from raymega.control.commands import AssignPlan, Rewind, StopWorkers, WriteRepair
 from raymega.control.events import GenerationLeft, WorkersReady
 from raymega.control.states import Restoring, Training
 from raymega.control.transitions import decide
@@ -68,13 +68,33 @@ def test_the_last_words_of_the_dead_are_enough_to_apply_a_step():
     assert (assigned(decision).step, assigned(decision).settle) == (10, FACTS)
 
 
+@pytest.mark.parametrize("void", [left("w2"), promise("w2", committed=7)])
+def test_whose_state_is_of_no_use_counts_as_lost_where_another_has_it(void):
+    decision = broken(lost("w3"), promise("w0"), promise("w1"), void)
+    assert decision.commands[0] == StopWorkers(workers=("w2", "w3"))
+    assert (assigned(decision).plan.living, decision.state.story.steps_lost) == (("w0", "w1"), 0)
+
+
+def test_without_a_log_the_step_is_done_anew_and_none_before_it():
+    decision = broken(lost("w3"), *(left(worker) for worker in ("w0", "w1", "w2")), repairs=False)
+    assert (assigned(decision).step, assigned(decision).keep_state, assigned(decision).repair) == (9, True, {})
+    assert assigned(decision).plan.lost == frozenset({(1, 1)})
+    assert "boundary_log is off, and the step begins anew" in decision.reason
+
+
+def test_what_breaks_before_the_step_is_begun_breaks_no_state():
+    state = broken(lost("w3"), *(left(worker) for worker in ("w0", "w1", "w2")), repairs=False).state
+    for event in (lost("w2"), replace(left("w0"), generation=G + 1), replace(left("w1"), generation=G + 1)):
+        decision = decide(brain(), state, event, 110.0)
+        state = decision.state
+    assert (assigned(decision).plan.living, assigned(decision).keep_state) == (("w0", "w1"), True)
+
+
 UNREPAIRABLE = [
     ((lost("w1"), lost("w3"), promise("w0"), promise("w2")), {}, "no living team holds stage 1"),
-    ((lost("w3"), promise("w0"), promise("w1"), left("w2")), {}, "not everyone has a state that is whole"),
-    ((lost("w3"), promise("w0"), promise("w1"), promise("w2", committed=7)), {}, "w2 need their state"),
+    ((lost("w3"), left("w0"), promise("w1"), left("w2")), {}, "no living team holds stage 0"),
     ((step(10), promise("w1"), promise("w2"), promise("w3"), lost("w0")), {}, "step 9 is decided"),
     ((lost("w3"), promise("w0"), promise("w1"), promise("w2")), {"min_devices": 4}, "elastic.min_devices is 4"),
-    ((lost("w3"), promise("w0"), promise("w1"), promise("w2")), {"repairs": False}, "elastic.boundary_log is off"),
 ]
 
 

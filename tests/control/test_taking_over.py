@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymega.control.commands import AssignPlan, Finish, WriteStep
+from raymega.control.commands import AssignPlan, Finish, StopWorkers, WriteStep
 from raymega.control.events import ResizeAsked, StopAsked
 from raymega.control.states import Failed, Finished, Moving, Settling, Stopping, Training
 from raymega.control.transitions import decide
@@ -77,12 +77,13 @@ def test_a_stop_that_was_underway_is_not_forgotten():
         assert last.story.committed == last.story.safe_step < 20
 
 
-def test_a_worker_without_a_state_falls_to_the_rung_below():
+def test_a_worker_without_a_state_is_done_without():
     state = decide(brain(), IN["training"], TAKEN, 100.0).state
     for said in (promise("w0"), promise("w1"), promise("w2"), left("w3", committed=-1)):
         decision = decide(brain(), state, said, 101.0)
         state = decision.state
-    assert "not everyone has a state that is whole" in decision.reason
+    assert StopWorkers(workers=("w3",)) in decision.commands
+    assert decision.state.plan.lost == frozenset({(1, 1)})
 
 
 def test_controllers_that_die_without_progress_end_the_run():

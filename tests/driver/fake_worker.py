@@ -33,7 +33,7 @@ class FakeWorker:
         self._changed = threading.Condition()
         self._assignment: Assignment | None = None
         self._batches: dict[tuple[int, int], StepBatch] = {}
-        self._until, self._save_at, self._committed = 0, set[int](), 0
+        self._until, self._save_at, self._committed, self._decided_in = 0, set[int](), 0, 0
         self._phase, self._left = "idle", 0
         self._stopped = False
         self._folder = Path(settings.run_dir)
@@ -57,6 +57,8 @@ class FakeWorker:
             if self._assignment is not None and generation == self._assignment.generation:
                 self._until = max(self._until, until_step)
                 self._save_at.update(save_at)
+                if self._committed in save_at:
+                    self._save(self._committed, generation)
                 self._changed.notify_all()
 
     def pulse(self, since: int, wait_s: float) -> Pulse:
@@ -71,7 +73,10 @@ class FakeWorker:
         with self._changed:
             if generation > self._left and (self._assignment is None or self._assignment.generation <= generation):
                 self._left, self._assignment = generation, None
-                said = GenerationBroken(generation=generation, reason="told to leave", committed=self._committed)
+                said = GenerationBroken(
+                    generation=generation, reason="told to leave", committed=self._committed,
+                    decided_in=self._decided_in,
+                )  # fmt: skip
                 self._reports.add(said)
                 self._changed.notify_all()
 
@@ -88,6 +93,7 @@ class FakeWorker:
                 assignment = self._assignment
             if assignment is not None:
                 self._committed = assignment.step
+                self._decided_in = self._decided_in if assignment.keep_state else 0
                 self._reports.add(Ready(generation=assignment.generation, committed=self._committed, seconds={}))
                 self._train(assignment)
 
@@ -114,6 +120,7 @@ class FakeWorker:
                 return
             self._committed += 1
             step, generation = self._committed, assignment.generation
+            self._decided_in = generation
             self._batches.pop((generation, step - 1), None)
         if rank == 0:
             self._reports.add(StepReport(
@@ -121,4 +128,7 @@ class FakeWorker:
                 step_s=STEP_S, t=time.time(), seconds={},
             ))  # fmt: skip
         if step in self._save_at:
-            self._reports.add(ShardsSaved(step=step, generation=generation, files=(), stall_s=0.0, write_s=0.0))
+            self._save(step, generation)
+
+    def _save(self, step: int, generation: int) -> None:
+        self._reports.add(ShardsSaved(step=step, generation=generation, files=(), stall_s=0.0, write_s=0.0))
