@@ -14,6 +14,7 @@ import torch
 from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric, GroupSpec
 from raymega.comm.p2p import Outbox
+from raymega.config.schema import TrainingConfig
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
 from raymega.pipeline.actions import Program
@@ -182,13 +183,14 @@ class Generation:
         self._desk.sheet.commit(state.committed, wait_s=done.work.wait_s)
         self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
-        stall_s += self._desk.copies.committed(state)
-        self._report(done, state, began=began, seconds={"wait_batch": waited - began, "snapshot": stall_s})
+        seconds = {"wait_batch": waited - began, "snapshot": stall_s, "copies": self._desk.copies.committed(state)}
+        self._report(done, state, began=began, seconds=seconds)
         self._desk.batches.settle(state.committed)
         if state.committed in self._desk.settings.config.log.trace_steps:
             rows = trace_rows(done, waited_from=began, waited_until=waited)
             self._desk.reports.add(StepTrace(step=state.committed, generation=self.number, rows=rows))
-        return self._evaluate(state) if self._is_evaluated(state.committed) else True
+        is_due = _is_evaluated(self._desk.settings.config.training, state.committed)
+        return self._evaluate(state) if is_due and self._assignment.eval_batches else True
 
     def _settle(self, state: TrainState) -> None:
         """Reach the step that the assignment begins after; then this worker's part of what is left of the next."""
@@ -228,6 +230,7 @@ class Generation:
 
     def _enter_phase(self, name: str) -> None:
         if name == "decide":
+            self._desk.sheet.enter("copies")
             self._desk.copies.hold_up()
         self._desk.sheet.enter(name)
         self._desk.chaos.phase(name)
@@ -240,11 +243,6 @@ class Generation:
             (split, after_step, index), microbatches=tuple({action.microbatch for action in program}),
             size=self._assignment.plan.microbatch_size, left=lambda: not self._desk.orders.is_current(self.number),
         )  # fmt: skip
-
-    def _is_evaluated(self, committed: int) -> bool:
-        training = self._desk.settings.config.training
-        due = training.eval_every > 0 and (committed % training.eval_every == 0 or committed == training.steps)
-        return due and self._assignment.eval_batches > 0
 
     def _evaluate(self, state: TrainState) -> bool:
         self._desk.sheet.enter("evaluate")
@@ -275,6 +273,11 @@ class Generation:
 def node_to_tell(settings: WorkerSettings) -> str | None:
     """This worker's node, where gradients are coded between nodes only."""
     return settings.node if settings.config.parallelism.grad_compression_between == "nodes" else None
+
+
+def _is_evaluated(training: TrainingConfig, committed: int) -> bool:
+    every = training.eval_every
+    return every > 0 and (committed % every == 0 or committed == training.steps)
 
 
 def _without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:

@@ -54,6 +54,7 @@ class PeerCopies:
         self._ends: _Ends | None = None
         self._underway: list[Future[None]] = []
         self._is_first = True
+        self._held_up_s = 0.0
 
     def join(self, routes: Sequence[CopyRoute], *, fabric: Fabric) -> None:
         """Build the groups of my routes, in the order that all share."""
@@ -85,11 +86,12 @@ class PeerCopies:
             self._has_begun = True
 
     def committed(self, state: TrainState) -> float:
-        """Copy the state of the step just committed, if that is due; seconds that the caller was held up.
+        """Copy the state of the step just committed, if that is due; seconds that the step was held up.
 
         Raises: GroupBroken, CollectiveTimeout, StaleMessage if the copy before did not arrive.
         """
-        return self._take(state) if self._every and state.committed % self._every == 0 else 0.0
+        is_due = self._every and state.committed % self._every == 0
+        return self._held_up_s + (self._take(state) if is_due else 0.0)
 
     def _take(self, state: TrainState) -> float:
         """Take a snapshot, and send it beside what follows."""
@@ -112,8 +114,10 @@ class PeerCopies:
 
         The first ones of a generation are not waited for: until they are whole nothing is lost by going on.
         """
+        began = time.perf_counter()
         if not self._is_first:
             self._wait()
+        self._held_up_s = time.perf_counter() - began
 
     def leave(self) -> None:
         """The generation is over, its groups are closed: what was underway is void, what is sealed stays."""

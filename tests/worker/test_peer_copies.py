@@ -228,7 +228,7 @@ def test_who_has_committed_a_step_knows_that_the_copies_of_the_one_before_are_wh
         run.assign(plan, copies=routes_of(config, plan))
         run.start(plan, until=4)
         first = run.workers["w0"]
-        eventually(lambda: first.pulse(1 << 60, 0.0).phase == "reduce" and first.state.committed >= 2)
+        eventually(lambda: first.pulse(1 << 60, 0.0).phase == "copies" and first.state.committed >= 2)
         assert {run.workers[name].state.committed for name in plan.living} == {2}
         held.set()
         run.settle(plan, committed=4)
