@@ -112,7 +112,9 @@ def _parts(found: StepPrediction) -> list[str]:
     kinds = ", ".join(
         f"{name.replace('_', ' ')} {value / 1e9:,.3g}" for name, value in found.memory[fullest].by_kind.items() if value
     )
-    return [f"         layers {layers}", f"         seconds: {seconds}", f"         GB of stage {fullest}: {kinds}"]
+    lines = [f"         layers {layers}", f"         seconds: {seconds}", f"         GB of stage {fullest}: {kinds}"]
+    copies = max(need.host_copies for need in found.memory)
+    return [*lines, f"         GB of host memory a device: peer copies {copies / 1e9:,.3g}"] if copies else lines
 
 
 def _explained(advice: Advice) -> list[str]:
@@ -139,6 +141,7 @@ def _data(found: StepPrediction) -> dict[str, Any]:
         "sequence_parallel": layout.sequence_parallel, "step_s": found.step_s, "tokens_per_s": found.tokens_per_s,
         "seconds": found.seconds.by_part, "bubble_share": found.schedule_bubble(), "fits": found.fits,
         "bytes_by_stage": [need.by_kind for need in found.memory], "usable_bytes": list(found.usable_bytes),
+        "host_bytes_by_stage": [need.host_copies for need in found.memory],
     }  # fmt: skip
 
 

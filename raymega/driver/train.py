@@ -34,6 +34,8 @@ from raymega.driver.publishing import Imprint
 from raymega.driver.ray_session import ray_session, starts_ray
 from raymega.driver.trackers import check_trackers
 from raymega.model_shape import token_flops
+from raymega.plan.host_room import refuse_copies_without_room
+from raymega.plan.job import job_of
 from raymega.plan.mesh_choice import wish
 from raymega.plan.planner import first_plan
 
@@ -142,7 +144,13 @@ def refuse_if_too_small_for(rows: Iterable[Row], config: Config) -> Device:
     """
     rows = list(rows)
     device = device_of(config, rows)
-    first_plan(config, cluster=cluster_of(rows, device=device, cpus_per_worker=config.run.cpus_per_worker))
+    cluster = cluster_of(rows, device=device, cpus_per_worker=config.run.cpus_per_worker)
+    plan = first_plan(config, cluster=cluster).plan
+    if config.elastic.copies_every and config.model.custom is None:
+        seats = [node.id for node in cluster.nodes for _ in range(node.free)]
+        node_of = {f"w{index}": node for index, node in enumerate(seats)}
+        host_bytes = {row["NodeID"]: row["Resources"]["memory"] for row in rows if "memory" in row["Resources"]}
+        refuse_copies_without_room(plan, job=job_of(config), node_of=node_of, host_bytes=host_bytes)
     return device
 
 

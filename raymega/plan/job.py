@@ -44,7 +44,12 @@ RAYMEGA = Software()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a step computes. `model.vocab_size` is set."""
+    """What a step computes. `model.vocab_size` is set.
+
+    Args:
+        outlives: nodes whose loss at once copies of the state in their peers' memory outlive; None: no copies are kept.
+        copies_on_device: that memory is the devices' own, as on CPUs; else it is their hosts'.
+    """
 
     model: ModelConfig
     seq_len: int
@@ -53,6 +58,8 @@ class Job:
     precision: Precision = "fp32"
     grad_compression: Literal["none", "bf16", "fp16", "int8"] = "none"
     software: Software = RAYMEGA
+    outlives: int | None = None
+    copies_on_device: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -82,4 +89,6 @@ def job_of(config: Config, *, precision: Precision | None = None) -> Job:
         optimizer=config.training.optimizer,
         precision=precision or config.training.precision,
         grad_compression=config.parallelism.grad_compression,
+        outlives=config.elastic.tolerate_nodes if config.elastic.copies_every else None,
+        copies_on_device=config.run.device == "cpu",
     )

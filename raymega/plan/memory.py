@@ -11,9 +11,11 @@
     boundary log   m x (activation down + gradient up): what was sent is kept until the step is committed
     buffers        the reduced gradients n 4, receives posted ahead and in use, one layer under recomputation; with
                    compression what it has not sent, before and after the step, 2 n 4, and dp + 1 messages
+    peer copies    2 x what is kept of masters and moments: the worker's own, and of as many others as replicas lack
 
 Where backwards are in two parts, a pass whose second part is to come keeps inputs and output gradients of its products.
 
+Copies lie in the memory of hosts: on CPUs that is the devices' own. Two of each, so that one is always whole.
 zero1 divides masters and moments by dp; mirrored holds them twice. Parameters are counted as `layout` cuts them, on the
 first shard, which holds most.
 """
@@ -31,13 +33,14 @@ from raymega.plan.parallel_layout import ParallelLayout
 
 RECEIVES_AHEAD = 2  # as `comm.p2p.Inbox` posts them
 ROUNDS = 4  # of a pipeline, within which a schedule has reached all that it ever holds
+COPY_SLOTS = 2  # of each copy, as `worker.copy_slots` has them
 
 Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Bytes on each device of a stage, by kind."""
+    """Bytes on each device of a stage, by kind; `host_copies`: beside it, in its host's memory."""
 
     weights: float
     gradients: float
@@ -47,20 +50,24 @@ class StageMemory:
     logits: float
     boundary_log: float
     buffers: float
+    peer_copies: float
+    host_copies: float
 
     @property
     def total(self) -> float:
+        """On the device."""
         return sum(self.by_kind.values())
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """Kind -> bytes, in the order above."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Kind -> bytes on the device, in the order above."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "host_copies"}
 
     @property
     def largest_kind(self) -> str:
         """What takes most."""
-        return max(fields(self), key=lambda field: float(getattr(self, field.name))).name.replace("_", " ")
+        kinds = self.by_kind
+        return max(kinds, key=lambda name: kinds[name]).replace("_", " ")
 
 
 def memory_by_stage(job: Job, layout: ParallelLayout) -> tuple[StageMemory, ...]:
@@ -72,6 +79,7 @@ def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory
     """What a device of `stage` needs."""
     parameters = stage_parameters(job, layout, stage=stage)
     optimizer_states = parameters * optimizer_share(layout)
+    copies = _copies(job, layout, stage)
     return StageMemory(
         weights=parameters * job.element_bytes,
         gradients=parameters * job.software.gradient_bytes,
@@ -81,6 +89,8 @@ def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory
         logits=_logits(job, layout) if stage == _last(layout) else 0.0,
         boundary_log=_boundary_log(job, layout, stage),
         buffers=_buffers(job, layout, stage, parameters),
+        peer_copies=copies if job.copies_on_device else 0.0,
+        host_copies=0.0 if job.copies_on_device else copies,
     )
 
 
@@ -221,6 +231,17 @@ def receive_bytes(job: Job, layout: ParallelLayout, *, stage: int) -> float:
         return 0.0
     takes_gradients = any(chunk < len(layout.layers) - 1 for chunk in layout.chunks_of(stage))
     return (RECEIVES_AHEAD + takes_gradients) * _boundary(job, layout)
+
+
+def _copies(job: Job, layout: ParallelLayout, stage: int) -> float:
+    """Where each replica is on nodes of its own; those of another stage are the largest that there is."""
+    lacking = max(0, job.outlives + 1 - layout.mesh.dp) if job.outlives is not None else 0
+    if not lacking:
+        return 0.0
+    bytes_each = FP32 * (3 if job.optimizer == "adamw" else 1)
+    sizes = [stage_parameters(job, layout, stage=other) * bytes_each for other in range(layout.mesh.pp)]
+    others = [size for other, size in enumerate(sizes) if other != stage] or sizes
+    return float(COPY_SLOTS * (sizes[stage] + -(-lacking // layout.mesh.dp) * max(others)))
 
 
 def _buffers(job: Job, layout: ParallelLayout, stage: int, parameters: int) -> float:

@@ -51,9 +51,10 @@ def why_not(memory: tuple[StageMemory, ...], usable_bytes: tuple[float, ...]) ->
         return None
     need = memory[stage]
     kind = need.largest_kind
+    takes = "take" if kind.endswith("s") else "takes"
     return (
         f"stage {stage} needs {need.total / 1e9:,.1f} GB of {usable_bytes[stage] / 1e9:,.1f} GB a device; "
-        f"{kind} take{'s' if kind == 'boundary log' else ''} most, {need.by_kind[kind.replace(' ', '_')] / 1e9:,.1f} GB"
+        f"{kind} {takes} most, {need.by_kind[kind.replace(' ', '_')] / 1e9:,.1f} GB"
     )
 
 
