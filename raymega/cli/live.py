@@ -4,6 +4,7 @@ demo: n1 will be gone in 30 s; dp=2 tp=1 pp=2 goes on as dp=1 tp=1 pp=2 after th
 """
 
 import re
+from pathlib import Path
 
 import ray
 
@@ -11,8 +12,11 @@ from raymega.config.chaos import parse
 from raymega.control.commands import Answer
 from raymega.driver.drain import node_named, this_node
 from raymega.driver.finding import directory_named, end_of, live_run, name_of
+from raymega.driver.trace_replay import Laid, Replay
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
+from raymega.sim.drawing import time_words
+from raymega.sim.node_trace import NodeTrace, read_trace
 
 AXES = {"dp": "data parallel", "tp": "tensor parallel", "pp": "pipeline"}
 
@@ -35,13 +39,39 @@ def resized(word: str, *, devices: int | None, plan: str | None) -> str:
         return f"{run.name}: {_accepted(run.resize(devices=devices, mesh=mesh), run=run.name)}"
 
 
-def disturbed(word: str, *, orders: tuple[str, ...]) -> str:
-    """Have things go wrong in a run on purpose. Raises: ConfigError if it cannot carry all orders out."""
+def disturbed(word: str, *, orders: tuple[str, ...], trace: str | None, speed: float, least: int, seed: int) -> str:
+    """Have things go wrong in a run on purpose. Raises: ConfigError if it cannot carry all of them out."""
+    if not orders and trace is None:
+        raise ConfigError(
+            'chaos wants to know what: orders, as "kill node=1 step=40", or a trace of nodes, --trace FILE.'
+        )
     for order in orders:
         parse(order)
+    replay = None if trace is None else Replay(trace=trace_in(trace), speed=speed, least=least, seed=seed)
     with live_run(word) as run:
-        run.chaos(orders)
-        return "\n".join(f"{run.name}: {parse(order)}" for order in orders)
+        laid = run.chaos(orders, replay=replay)
+        lines = [f"{run.name}: {parse(order)}" for order in orders]
+        if replay is not None:
+            lines.append(f"{run.name}: {'it is over, or only just starting' if laid is None else _told(replay, laid)}")
+        return "\n".join(lines)
+
+
+def trace_in(path: str) -> NodeTrace:
+    """Read a trace of nodes. Raises: ConfigError if there is none, or it is none."""
+    try:
+        return read_trace(Path(path).read_text(), source=path)
+    except OSError as error:
+        raise ConfigError(f"--trace {path} cannot be read: {error.strerror}. Give a file of t_s,n_nodes.") from error
+
+
+def _told(replay: Replay, laid: Laid) -> str:
+    trace = replay.trace
+    left, came = (sum(len(getattr(t, kind)) for t in laid.course) for kind in ("leaving", "coming"))
+    return (
+        f"{trace.changes} changes of {trace.most} nodes in {time_words(trace.end_s)}, over its {len(laid.devices_of)} "
+        f"{'nodes' if len({node for node, _ in laid.devices_of.values()}) > 1 else 'devices'}: {left} leave and {came} "
+        f"come back within {time_words(laid.lasts_s)}"
+    )
 
 
 def stopped(word: str, *, grace_s: float | None) -> tuple[str, int]:

@@ -60,19 +60,28 @@ def drain(
 
 def chaos(
     run: Run,
-    orders: Annotated[list[str], typer.Argument(metavar="ORDER", help="VERB [WHERE] step=K [POINT] [for=SECONDS]")],
+    orders: Annotated[
+        list[str] | None, typer.Argument(metavar="[ORDER...]", help="VERB [WHERE] step=K [POINT] [for=SECONDS]")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Lose and give back nodes as a file of t_s,n_nodes says.")
+    ] = None,
+    speed: Annotated[float, typer.Option(metavar="X", help="Seconds of the trace in one second.")] = 1.0,
+    least: Annotated[int, typer.Option(min=1, metavar="N", help="Devices that a trace leaves the run.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Which nodes a trace takes.")] = 0,
 ) -> None:
-    """Have things go wrong in a live run, on purpose and at a named point; each order fires once.
+    """Have things go wrong in a live run, on purpose: each order once, at its point; the nodes of a trace in its time.
 
     \b
     Verbs: kill, stall, slow, cut, drain, fill-disk, fill-memory.
     Examples:
       raymega chaos quick-otter "kill stage=1 replica=0 step=40 action=B3"
       raymega chaos quick-otter "stall stage=0 replica=1 step=50 for=5" "drain node=1 step=60 for=30"
+      raymega chaos quick-otter --trace spot.csv --speed 100 --least 2
     """
     from raymega.cli.live import disturbed
 
-    typer.echo(disturbed(run, orders=tuple(orders)))
+    typer.echo(disturbed(run, orders=tuple(orders or ()), trace=trace, speed=speed, least=least, seed=seed))
 
 
 def stop(

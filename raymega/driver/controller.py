@@ -42,6 +42,7 @@ from raymega.driver.publishing import Publisher
 from raymega.driver.ray_runtime import RayRuntime
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.threads import start_thread
+from raymega.driver.trace_replay import Laid, Replay
 from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
 from raymega.errors import RaymegaBug, RaymegaError, Superseded
@@ -123,11 +124,11 @@ class Controller:
         """What the run asks of the cluster beside others; None before it begins, and once it is over."""
         return self._runtime.sizes.claim() if self._runtime is not None and self._told.ended is None else None
 
-    def chaos(self, orders: tuple[str, ...]) -> None:
+    def chaos(self, orders: tuple[str, ...], replay: Replay | None = None) -> Laid | None:
         """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
         check_orders(orders, config=self._launch.config)
-        if self._runtime is not None:
-            self._runtime.disturb(orders)
+        runtime = self._runtime if self._told.ended is None else None
+        return None if runtime is None else runtime.disturb(orders, replay)
 
     def close(self) -> None:
         """End the run at once if it is not over, and wait until nothing of it is left but this controller."""

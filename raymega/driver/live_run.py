@@ -20,6 +20,7 @@ from raymega.driver.drain import tell_ray
 from raymega.driver.launch import controller_name
 from raymega.driver.news import Ended
 from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.trace_replay import Laid, Replay
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
@@ -79,14 +80,18 @@ class LiveRun:
             return True
         return ending
 
-    def chaos(self, orders: tuple[str, ...]) -> None:
-        """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
+    def chaos(self, orders: tuple[str, ...], *, replay: Replay | None = None) -> Laid | None:
+        """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
+
+        Raises: ConfigError if the run cannot carry all of them out.
+        """
         try:
-            ray.get(self.actor.chaos.remote(orders), timeout=ANSWER_LIMIT_S)
+            laid: Laid | None = ray.get(self.actor.chaos.remote(orders, replay), timeout=ANSWER_LIMIT_S)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, ConfigError) else error from None
         except RayActorError as error:
             raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
+        return laid
 
     def stop(self, *, grace_s: float | None = None) -> Ended | None:
         """Ask the run to end at its next boundary and wait for that; None: it was over before it could say how."""

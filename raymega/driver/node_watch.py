@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import ray
@@ -102,6 +103,12 @@ def usable(cluster: Cluster, *, taken: Taken, least: int) -> tuple[NodeDevices, 
     )
 
 
+def without(nodes: Iterable[NodeDevices], *, withheld: Mapping[NodeId, int]) -> tuple[NodeDevices, ...]:
+    """The nodes with so many devices less; those that have none left are gone."""
+    left = (replace(node, devices=node.devices - withheld.get(node.node, 0)) for node in nodes)
+    return tuple(node for node in left if node.devices > 0)
+
+
 class NodeWatch:
     """Tells what the table says: at once, and from a thread of its own whenever something has changed.
 
@@ -120,26 +127,40 @@ class NodeWatch:
         self._tell, self._looked = tell, looked
         self.devices = 0  # of all nodes, whoever has them
         self.alive: frozenset[NodeId] = frozenset()
+        self.by_node: dict[NodeId, int] = {}  # of those that the run may use, where nothing is withheld from it
         self.addresses: dict[NodeId, str] = {}
         self._seen: tuple[NodeDevices, ...] | None = None
         self._draining: dict[NodeId, float] = {}
+        self._withheld: Mapping[NodeId, int] = {}
         self._look()
-        self._closed = threading.Event()
+        self._closed, self._due = threading.Event(), threading.Event()
         self._thread = start_thread(self._watch, name="node-watch", failed=failed)
+
+    def withhold(self, devices: Mapping[NodeId, int]) -> None:
+        """Have the run do without so many devices of each node, the last ones, whatever the table says."""
+        self._withheld = devices
+        self._due.set()
 
     def close(self) -> None:
         self._closed.set()
+        self._due.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._closed.wait(POLL_S):
+        while True:
+            self._due.wait(POLL_S)
+            self._due.clear()
+            if self._closed.is_set():
+                return
             self._look()
 
     def _look(self) -> None:
         rows = ray.nodes()
         cluster = cluster_of(rows, device=self._device, cpus_per_worker=self._cpus_per_worker)
         self.devices = sum(node.devices for node in cluster.nodes)
-        seen = usable(cluster, taken=self._taken(), least=self._least)
+        found = usable(cluster, taken=self._taken(), least=self._least)
+        self.by_node = {node.node: node.devices for node in found}
+        seen = without(found, withheld=self._withheld)
         if seen != self._seen:
             self._seen = seen
             alive = addresses_of(rows)

@@ -59,7 +59,7 @@ class _Member:
     """A worker's process. `pidfd` is a handle of the kernel's, where it runs on this node."""
 
     handle: Any  # Any: Ray's actor handles have no type
-    node: str
+    seat: Seat
     pidfd: int | None = None
 
 
@@ -97,7 +97,7 @@ class WorkerGroup:
 
     def _add(self, seat: Seat, handle: Any) -> None:
         with self._lock:
-            self._members[seat.worker] = _Member(handle=handle, node=seat.node)
+            self._members[seat.worker] = _Member(handle=handle, seat=seat)
         self._listener.add(seat.worker, handle=handle, build=handle.build.remote(self._hiring.epoch))
 
     def _launch(self, seat: Seat) -> Any:
@@ -134,12 +134,18 @@ class WorkerGroup:
     def by_node(self) -> Counter[str]:
         """How many of them are on each node."""
         with self._lock:
-            return Counter(member.node for member in self._members.values())
+            return Counter(member.seat.node for member in self._members.values())
 
     def node_of(self, worker: WorkerId) -> str:
         """The node of a worker that is not ended yet; empty for any other."""
         member = self._members.get(worker)
-        return member.node if member is not None else ""
+        return member.seat.node if member is not None else ""
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Of the workers that are not ended yet."""
+        with self._lock:
+            return tuple(member.seat for member in self._members.values())
 
     def send(self, worker: WorkerId, order: str, *arguments: object) -> None:
         """Call `order` of `worker`'s actor and return at once; a worker that is gone takes no orders."""

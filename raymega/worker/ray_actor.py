@@ -2,7 +2,7 @@
 
     orders    build, start, feed, grant      one thread: they take effect in the order they were sent
     pulse     pulse                          waits inside the worker for news; its own thread
-    control   beat, abort, stop              answered while the worker trains, imports or waits
+    control   beat, abort, die, stop         answered while the worker trains, imports or waits
 
 The worker trains in a thread of its own. A second thread keeps the orphan lease: a process that has heard nothing
 from its controller for `orphan_lease_s` ends itself, whatever it computes and whether or not its node's Ray still
@@ -25,6 +25,7 @@ import ray
 
 from raymega.errors import ConfigError, Superseded
 from raymega.plan.plan import WorkerId
+from raymega.worker import chaos_acts
 from raymega.worker.interface import Assignment, Pulse, Rates, StepBatch, Steps, WorkerApi, WorkerSettings
 
 EXIT_ORPHANED = 86  # seen in Ray's own records of the process
@@ -168,6 +169,12 @@ class WorkerActor:
     def chaos(self, epoch: int, orders: tuple[str, ...]) -> None:
         self._obedience.heed(epoch)
         self._worker.chaos(orders)
+
+    @ray.method(concurrency_group="control")
+    def die(self, epoch: int) -> None:
+        """As if this device were taken away: SIGKILL, by itself."""
+        self._obedience.heed(epoch)
+        chaos_acts.kill(whole_node=False)
 
     @ray.method(concurrency_group="control")
     def stop(self, epoch: int) -> None:
