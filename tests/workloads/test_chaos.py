@@ -7,7 +7,8 @@ import pytest
 
 from workloads.chaos.availability import struck
 from workloads.chaos.crew import fork_server
-from workloads.chaos.kills import LAYOUTS, kill, kills_of, opened
+from workloads.chaos.kills import LAYOUTS, kill, kill_last, kills_of, last_kills_of, opened
+from workloads.chaos.returns import come_back
 from workloads.chaos.soak import KINDS, soak
 from workloads.chaos.toy import Layout
 
@@ -29,6 +30,7 @@ def test_a_worker_that_kills_itself_anywhere_in_a_step_costs_nothing(layout):
         calm = arena.run()
         for case in cases:
             print(kill(arena, case, calm=calm))
+        print(kill_last(arena, random.Random(f"{layout}").choice(list(last_kills_of(layout))), calm=calm))
 
 
 def test_every_action_phase_and_sum_of_every_worker_is_among_the_kills():
@@ -50,3 +52,10 @@ def test_standbys_make_the_mesh_whole_again_before_each_kill_and_no_step_is_lost
     print(found)
     assert (len(found.blows), found.lost, found.share) == (3, 0, 1.0)
     assert sum(change.certified for _, change in found.outcome.kept.changes) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("victim", ["w0", "w3"])
+def test_a_machine_that_stood_still_and_comes_back_is_refused(victim):
+    come_back(victim=victim)

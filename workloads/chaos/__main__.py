@@ -1,40 +1,52 @@
-"""`python -m workloads.chaos [kills] [soak] [trace] [available] [kept] [regroup]`: what `make chaos` runs."""
+"""`python -m workloads.chaos [kills] [soak] [trace] [copies] [available] [kept] [regroup]`: what `make chaos` runs."""
 
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 
 from workloads.chaos.availability import available, kept_throughput, regrouped
+from workloads.chaos.copies import outlived, stalled
 from workloads.chaos.crew import fork_server
-from workloads.chaos.kills import LAYOUTS, Verdict, kill, kills_of, opened
+from workloads.chaos.kills import LAYOUTS, Kill, Verdict, kill, kill_last, kills_of, last_kills_of, opened
 from workloads.chaos.replay import drawn, replay
 from workloads.chaos.soak import soak
 from workloads.chaos.toy import Layout
 
-PARTS = ("kills", "soak", "trace", "available", "kept", "regroup")
+PARTS = ("kills", "soak", "trace", "copies", "available", "kept", "regroup")
 FOUR = Layout(dp=4, tp=1, pp=1)
 
 
 def all_kills() -> int:
     """Every kill of every layout; the number of those that cost something."""
+    return sum(_kills_of(layout) for layout in LAYOUTS)
+
+
+def _kills_of(layout: Layout) -> int:
+    began, verdicts = time.monotonic(), list[Verdict]()
+    with opened(layout) as arena:
+        calm = arena.run()
+        failed = _failed(last_kills_of(layout), lambda case: kill_last(arena, case, calm=calm))
+        failed += _failed(kills_of(layout), lambda case: verdicts.append(kill(arena, case, calm=calm)))
+    by_time = sorted(verdicts, key=lambda verdict: verdict.repair_s)
+    middle, slowest = by_time[len(by_time) // 2], by_time[-1]
+    print(
+        f"{layout}: {len(verdicts)} kills cost nothing in {time.monotonic() - began:.0f} s; from the last sign of "
+        f"life to the commit {middle.repair_s:.2f} s median, {slowest.repair_s:.2f} s most ({slowest.kill.order})",
+        flush=True,
+    )
+    return failed
+
+
+def _failed(cases: Iterable[Kill], carry_out: Callable[[Kill], object]) -> int:
+    """Carry all of them out; how many were not as they have to be, each of which is told."""
     failed = 0
-    for layout in LAYOUTS:
-        began, verdicts = time.monotonic(), list[Verdict]()
-        with opened(layout) as arena:
-            calm = arena.run()
-            for case in kills_of(layout):
-                try:
-                    verdicts.append(kill(arena, case, calm=calm))
-                except AssertionError as error:
-                    failed += 1
-                    print(f"NOT SO: {case}: {error!r}"[:500], flush=True)
-        seconds = sorted(verdict.repair_s for verdict in verdicts) or [0.0]
-        print(
-            f"{layout}: {len(verdicts)} kills cost nothing in {time.monotonic() - began:.0f} s; from the last sign of "
-            f"life to the commit {seconds[len(seconds) // 2]:.2f} s median, {seconds[-1]:.2f} s most; "
-            f"weights to the bit {sum(verdict.bits for verdict in verdicts)}",
-            flush=True,
-        )
+    for case in cases:
+        try:
+            carry_out(case)
+        except AssertionError as error:
+            failed += 1
+            print(f"NOT SO: {case}", *traceback.format_exception(error, limit=-1), flush=True)
     return failed
 
 
@@ -57,8 +69,14 @@ def main(words: list[str]) -> int:
         failed = all_kills() if "kills" in parts else 0
         if "soak" in parts:
             print(soak(steps=400, faults=200, seed=0), flush=True)
+            print(f"without copies: {soak(steps=120, faults=40, seed=1, copies_every=0)}", flush=True)
         if "trace" in parts:
             print(f"trace: {replay(drawn(changes=60, seed=0), speed=100.0, steps=400)}", flush=True)
+        if "copies" in parts:
+            for every in (1, 4):
+                print(stalled(steps=20, every=every), flush=True)
+            print(outlived(Layout(dp=1, tp=1, pp=2), at_once=1, losses=6), flush=True)
+            print(outlived(Layout(dp=1, tp=1, pp=3), at_once=2, losses=4), flush=True)
         for line in measures(parts):
             print(line, flush=True)
     return failed

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -20,12 +20,14 @@ from raymega.checkpoint.load import load
 from raymega.checkpoint.state_item import StateItem
 from raymega.config.schema import Config
 from raymega.control.brain import brain_of
+from raymega.control.loop import Turn
 from raymega.control.loop import run as run_loop
 from raymega.control.policy import Rules
 from raymega.control.states import Failed, Finished, Seat, first_state
 from raymega.driver.rendezvous import Rendezvous
 from raymega.layout.shard_box import Box
 from raymega.plan.plan import WorkerId
+from raymega.worker.chaos import FOLDER as CHAOS
 from raymega.worker.interface import WorkerSettings
 from workloads.chaos.crew import Crew
 from workloads.chaos.hands import Kept, ProcessHands
@@ -45,13 +47,25 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run ended, and all that it must have in common with one that nobody disturbed."""
+    """How a run ended, and all that it must have in common with one that nobody disturbed. `struck`: by signals."""
 
     end: Finished | Failed
     kept: Kept
+    turns: tuple[Turn, ...]
+    struck: frozenset[WorkerId]
     calls: tuple[Call, ...]
     died: dict[WorkerId, int | None]
     weights: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """A watcher that keeps what it saw."""
+
+    turns: list[Turn] = field(default_factory=list)
+
+    def saw(self, turn: Turn) -> None:
+        self.turns.append(turn)
 
 
 @dataclass(kw_only=True)
@@ -101,28 +115,34 @@ class Arena:
         """One run from the first step to the last. `beside`: goes on in a thread of its own meanwhile."""
         self.epoch += 1
         checkpoints, calls = self.folder / "checkpoints", self.folder / "calls"
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        for old in (checkpoints, self.folder / CHAOS):
+            shutil.rmtree(old, ignore_errors=True)
         checkpoints.mkdir()
         calls.write_bytes(b"")
         self.crew.ended.clear()
+        self.crew.struck.clear()
+        memory = Memory()
         hands = ProcessHands(
             self.config, crew=self.crew, rendezvous=self.rendezvous, sources=sources_of(self.config), folder=checkpoints
         )
         try:
-            end = self._live(hands, orders=orders, beside=beside)
+            end = self._live(hands, memory, orders=orders, beside=beside)
         finally:
             hands.close()
         return Outcome(
             end=end,
             kept=hands.kept,
+            turns=tuple(memory.turns),
+            struck=frozenset(self.crew.struck),
             calls=tuple(_call(line) for line in calls.read_text().splitlines()),
             died=dict(self.crew.ended),
             weights=self._weights(checkpoints, step=max(hands.kept.records)) if isinstance(end, Finished) else {},
         )
 
     def _live(
-        self, hands: ProcessHands, *, orders: tuple[str, ...], beside: Callable[[ProcessHands], None] | None
-    ) -> Finished | Failed:
+        self, hands: ProcessHands, memory: Memory, *, orders: tuple[str, ...],
+        beside: Callable[[ProcessHands], None] | None,
+    ) -> Finished | Failed:  # fmt: skip
         hands.disturb(orders)
         hands.tell_nodes(self.devices)
         if beside is not None:
@@ -130,7 +150,7 @@ class Arena:
         brain = brain_of(self.config, rules=Rules.of(self.config, validates=False))
         if not self.changes_plans:
             brain = replace(brain, moves=None)
-        return run_loop(first_state(epoch=self.epoch, checkpoint=None), brain=brain, hands=hands)
+        return run_loop(first_state(epoch=self.epoch, checkpoint=None), brain=brain, hands=hands, watchers=(memory,))
 
     def _weights(self, checkpoints: Path, *, step: int) -> dict[str, torch.Tensor]:
         found = at_step(str(checkpoints), step=step)

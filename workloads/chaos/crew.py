@@ -48,7 +48,11 @@ class _Member:
 
 
 class Crew:
-    """All workers of all runs that are made with it. `ended`: exit codes of the dead, None where it ended them."""
+    """All workers of all runs that are made with it.
+
+    `ended`: exit codes of the dead, None where it ended them; `struck`: who was sent a signal; `returned`: said
+    something although it was given up, since its machine could not be reached.
+    """
 
     def __init__(
         self, settings_of: Callable[[Seat], WorkerSettings], *, calls: str, lease_s: float, wait_s: float
@@ -61,6 +65,10 @@ class Crew:
         self._lock = threading.Lock()
         self.news: News | None = None
         self.ended: dict[WorkerId, int | None] = {}
+        self.struck = set[WorkerId]()
+        self._out_of_reach = set[WorkerId]()
+        self._given_up: dict[WorkerId, _Member] = {}
+        self.returned = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="crew", daemon=True)
         self._thread.start()
@@ -106,7 +114,17 @@ class Crew:
             if member is None or member.is_lost or member.process.pid is None:
                 return False
             os.kill(member.process.pid, number)
+            self.struck.add(worker)
             return True
+
+    def strand(self, worker: WorkerId) -> None:
+        """Stop a worker on a machine that cannot be reached: nobody can end it there, and it may come back."""
+        self._out_of_reach.add(worker)
+        self.signal(worker, signal.SIGSTOP)
+
+    def wake(self, worker: WorkerId) -> None:
+        """Let one that was given up go on as if nothing had been; what it says is heard."""
+        os.kill(self._given_up[worker].process.pid or 0, signal.SIGCONT)
 
     def end_node(self, node: str) -> None:
         """Send SIGKILL to all that runs on `node`."""
@@ -124,6 +142,9 @@ class Crew:
                 member = self._members.pop(worker, None)
             if member is None:
                 continue
+            if worker in self._out_of_reach:
+                self._given_up[worker] = member
+                continue
             member.process.join(SETTLE_S if member.is_lost else 0.0)
             by_itself = not member.process.is_alive()
             member.process.kill()
@@ -139,12 +160,15 @@ class Crew:
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
+        self._out_of_reach.clear()
+        self._members |= self._given_up
         self.kill(self.names)
 
     def _listen(self) -> None:
         while not self._closed.is_set():
             with self._lock:
-                heard = {member.pipe: (name, member) for name, member in self._members.items() if not member.is_lost}
+                living = {name: member for name, member in self._members.items() if not member.is_lost}
+                heard = {member.pipe: (name, member) for name, member in (living | self._given_up).items()}
             for pipe in wait(list(heard), timeout=TICK_S):
                 self._hear(*heard[pipe])  # type: ignore[index]
             self._check_silence(tuple(heard.values()))
@@ -153,8 +177,11 @@ class Crew:
         try:
             said = member.pipe.recv()
         except (EOFError, OSError):
+            self._given_up.pop(worker, None)
             self._lose(worker, member, "its process died")
             return
+        if worker in self._given_up:
+            self.returned.set()
         member.heard_at = time.monotonic()
         if self.news is None:
             return

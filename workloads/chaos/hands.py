@@ -3,6 +3,7 @@
 import queue
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ from raymega.worker.interface import (
     StepTrace,
 )
 from workloads.chaos.crew import Crew, News
+
+LAST_STEPS = 2  # they are left in peace
 
 
 @dataclass(kw_only=True)
@@ -91,6 +94,16 @@ class ProcessHands:
 
     def drain(self, node: str, *, for_s: float) -> None:
         self.tell(DrainAsked(request=None, node=node, by_t=time.time() + for_s, cause="the soak says so"))
+
+    def wait_for(self, what: Callable[[], bool], limit_s: float) -> bool:
+        """Wait until `what` is so, which may change with every step and change of plan; whether it is."""
+        with self.changed:
+            return self.changed.wait_for(what, limit_s)
+
+    def is_near_the_end(self, *, within_s: float) -> bool:
+        """Wait so long; whether by then hardly a step is left to disturb."""
+        last = self._config.training.steps - LAST_STEPS
+        return self.wait_for(lambda: len(self.kept.records) >= last, within_s)
 
     def next_event(self, timeout_s: float) -> Event | None:
         try:

@@ -66,6 +66,18 @@ def kills_of(layout: Layout) -> Iterator[Kill]:
             yield Kill(layout=layout, order=order)
 
 
+def last_kills_of(layout: Layout) -> Iterator[Kill]:
+    """Every worker, in the last step: as it is applied, and just before it is saved."""
+    plan = plan_of(layout)
+    for rank in range(plan.mesh.size):
+        coord = plan.mesh.coord(rank)
+        for phase in ("decide", "apply"):
+            order = ChaosOrder(
+                verb="kill", stage=coord.stage, replica=coord.replica, tp=coord.shard, step=STEPS, phase=phase
+            )  # type: ignore[arg-type]
+            yield Kill(layout=layout, order=order)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A kill that cost nothing. `bits`: the weights are those of the undisturbed run to the bit."""
@@ -82,8 +94,19 @@ def opened(layout: Layout) -> AbstractContextManager[Arena]:
 
 
 def kill(arena: Arena, case: Kill, *, calm: Outcome) -> Verdict:
-    """Carry out `case` and hold the outcome to all that it must be. Raises: AssertionError naming what is not so."""
+    """Carry out `case` and hold the outcome to all that it must be.
+
+    Raises: AssertionError naming what is not so, with what was decided and why as its note.
+    """
     found = arena.run(orders=(str(case.order),))
+    try:
+        return _judged(found, case, calm=calm)
+    except AssertionError as error:
+        error.add_note("\n".join(turn.decision.reason for turn in found.turns if turn.decision.reason))
+        raise
+
+
+def _judged(found: Outcome, case: Kill, *, calm: Outcome) -> Verdict:
     plan = plan_of(case.layout)
     coord = Coord(case.order.replica, case.order.stage, case.order.tp)  # type: ignore[arg-type]
     victim = plan.worker(coord)
@@ -96,6 +119,20 @@ def kill(arena: Arena, case: Kill, *, calm: Outcome) -> Verdict:
         repair_s=found.kept.repairs[0].actual_s,
         recomputed=recomputed,
     )
+
+
+def kill_last(arena: Arena, case: Kill, *, calm: Outcome) -> str:
+    """Carry out `case`, which breaks the last save or the step before it: what is saved is as undisturbed."""
+    found = arena.run(orders=(str(case.order),))
+    try:
+        assert isinstance(found.end, Finished), found.end
+        assert (found.end.exit_code, found.end.story.steps_lost, found.kept.rewound) == (0, 0, [])
+        assert any(map(was_killed, found.died.values())), "nobody died"
+        check_undisturbed(found, calm=calm)
+    except AssertionError as error:
+        error.add_note("\n".join(turn.decision.reason for turn in found.turns if turn.decision.reason))
+        raise
+    return f"{case}: saved by {len(found.kept.assigned[-1].plan.living)}"
 
 
 def check_undisturbed(found: Outcome, *, calm: Outcome) -> None:

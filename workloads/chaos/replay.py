@@ -8,29 +8,28 @@ Without a file the trace is drawn: gaps, bulk losses and as many bulk returns as
 """
 
 import random
-import signal
-import time
 from collections import Counter
-from itertools import pairwise
 
 from raymega.sim.node_trace import NodeTrace
+from raymega.sim.trace_course import course_of
 from workloads.chaos.arena import Arena
 from workloads.chaos.hands import ProcessHands
 from workloads.chaos.soak import LAYOUT, STANDBYS, Soaked, endure
 
-GAP_S = 250.0  # between two changes, on average
-SIZES = {1: 62, 2: 24, 3: 11, 4: 4, 5: 3}  # of a change, in nodes: how often
+GAP_S = 280.0  # between two changes, on average
+SIZES = {1: 86, 2: 35, 3: 16, 4: 5, 5: 5}  # of a change, in nodes: how often
 MOST, LEAST = LAYOUT.size + STANDBYS, 3
+NODES = 30  # of a drawn trace
 
 
 def drawn(*, changes: int, seed: int) -> NodeTrace:
-    """A trace of `MOST` nodes; it falls and rises alike."""
-    rng, rows = random.Random(seed), [(0.0, MOST)]
+    """A trace of `NODES` nodes, at least half of which are there; it falls and rises alike."""
+    rng, rows = random.Random(seed), [(0.0, NODES)]
     for _ in range(changes):
         t, nodes = rows[-1]
         by = rng.choices(list(SIZES), list(SIZES.values()))[0] * rng.choice((-1, 1))
-        after = min(MOST, max(LEAST, nodes + by))
-        rows.append((t + rng.expovariate(1 / GAP_S), after if after != nodes else max(LEAST, nodes - 1)))
+        after = nodes + by if NODES // 2 <= nodes + by <= NODES else nodes - by
+        rows.append((t + rng.expovariate(1 / GAP_S), after))
     return NodeTrace(rows=tuple(rows), end_s=rows[-1][0])
 
 
@@ -46,22 +45,15 @@ def replay(trace: NodeTrace, *, speed: float, steps: int, seed: int = 0) -> Soak
 def _follow(
     arena: Arena, hands: ProcessHands, struck: Counter[str], *, trace: NodeTrace, speed: float, seed: int
 ) -> None:
-    rng, there = random.Random(seed), sorted(arena.devices)
+    there, passed_s = set(arena.devices), 0.0
     with hands.changed:
         hands.changed.wait_for(lambda: bool(hands.kept.records))
-    for (before_s, _), (t_s, nodes) in pairwise(trace.rows):
-        time.sleep((t_s - before_s) / speed)
-        if len(hands.kept.records) >= arena.config.training.steps - 2:
+    for turnover in course_of(trace, places=tuple(arena.devices), least=LEAST, speed=speed, seed=seed):
+        if hands.is_near_the_end(within_s=turnover.at_s - passed_s):
             return
-        wanted = min(MOST, max(LEAST, round(nodes * MOST / trace.most)))
-        leaving = rng.sample(there, max(0, len(there) - wanted))
-        away = sorted(set(arena.devices) - set(there))
-        coming = rng.sample(away, max(0, wanted - len(there)))
-        there = sorted((set(there) - set(leaving)) | set(coming))
-        if leaving or coming:
-            hands.tell_nodes({node: arena.devices[node] for node in there})
-        for worker in arena.crew.names:
-            if arena.crew.node_of(worker) in leaving:
-                arena.crew.signal(worker, signal.SIGKILL)
-        struck["nodes lost"] += len(leaving)
-        struck["nodes back"] += len(coming)
+        passed_s, there = turnover.at_s, (there - set(turnover.leaving)) | set(turnover.coming)
+        for node in turnover.leaving:
+            arena.crew.end_node(node)
+        hands.tell_nodes({node: arena.devices[node] for node in there})
+        struck["nodes lost"] += len(turnover.leaving)
+        struck["nodes back"] += len(turnover.coming)

@@ -18,6 +18,7 @@ from raymega.control.states import Finished
 from workloads.chaos.arena import Arena, Outcome
 from workloads.chaos.hands import ProcessHands
 from workloads.chaos.kills import check_undisturbed
+from workloads.chaos.rewinds import WentBack, restored, rewinds
 from workloads.chaos.toy import Layout, config_of
 
 LAYOUT = Layout(dp=3, tp=1, pp=2)
@@ -39,29 +40,35 @@ class Soaked:
     lost: int
     changes: int
     rolled_back: int
-    rewound: int
+    restored: int
+    rewound: tuple[WentBack, ...]
 
     def __str__(self) -> str:
+        again = sum(back.committed - back.to for back in self.rewound)
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         return (
             f"soak: {self.steps} steps, {done}; {self.repaired} steps repaired, {self.lost} workers lost, "
-            f"{self.changes} changes of plan and {self.rolled_back} rolled back, {self.rewound} rewound; 0 hangs, "
-            "every sample once, weights as undisturbed"
+            f"{self.changes} changes of plan and {self.rolled_back} rolled back, {self.restored} times state came from "
+            f"copies, {again} steps done again in {len(self.rewound)} rewinds; 0 hangs, every sample once, weights as "
+            "undisturbed"
         )
 
 
-def soak(*, steps: int, faults: int, seed: int) -> Soaked:
-    """Raises: AssertionError if the run hangs, loses a sample or ends with other weights."""
+def soak(*, steps: int, faults: int, seed: int, copies_every: int = 1) -> Soaked:
+    """Raises: AssertionError if the run hangs, loses a sample, ends with other weights, or went back needlessly."""
     struck: Counter[str] = Counter()
     return endure(
-        lambda arena, hands: _strike(arena, hands, struck, faults=faults, seed=seed), steps=steps, struck=struck
-    )
+        lambda arena, hands: _strike(arena, hands, struck, faults=faults, seed=seed),
+        steps=steps, struck=struck, copies_every=copies_every,
+    )  # fmt: skip
 
 
-def endure(strike: Callable[[Arena, ProcessHands], None], *, steps: int, struck: Counter[str]) -> Soaked:
+def endure(
+    strike: Callable[[Arena, ProcessHands], None], *, steps: int, struck: Counter[str], copies_every: int = 1
+) -> Soaked:
     """A run that nobody disturbs, and one beside which `strike` goes on and counts in `struck`."""
     devices = {f"n{number}": 1 for number in range(LAYOUT.size + STANDBYS)}
-    config = config_of(LAYOUT, steps=steps, every_steps=50, standbys=STANDBYS, steady_s=0.0)
+    config = config_of(LAYOUT, steps=steps, every_steps=50, standbys=STANDBYS, steady_s=0.0, copies_every=copies_every)
     with Arena.open(config, devices=devices, changes_plans=True) as arena:
         calm = arena.run()
         found = arena.run(beside=lambda hands: strike(arena, hands))
@@ -72,7 +79,8 @@ def endure(strike: Callable[[Arena, ProcessHands], None], *, steps: int, struck:
     certified = [change.certified for _, change in found.kept.changes]
     return Soaked(
         steps=steps, faults=struck, repaired=len(found.kept.repairs), lost=len(found.kept.lost),
-        changes=certified.count(True), rolled_back=certified.count(False), rewound=len(found.kept.rewound),
+        changes=certified.count(True), rolled_back=certified.count(False), restored=restored(found),
+        rewound=rewinds(found, copies_every=copies_every),
     )  # fmt: skip
 
 

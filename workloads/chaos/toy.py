@@ -1,6 +1,6 @@
 """A run small enough to be broken hundreds of times: a tiny model, and rows that can be told by their content."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +32,15 @@ class Layout:
         return f"dp={self.dp} tp={self.tp} pp={self.pp}"
 
 
-def config_of(layout: Layout, *, steps: int, every_steps: int = 0, batch_size: int = 12, **elastic: object) -> Config:
-    """A run on `layout`; plain SGD, which shows every wrong factor."""
+def config_of(
+    layout: Layout, *, steps: int, every_steps: int = 0, batch_size: int = 12, model: Mapping[str, object] = MODEL,
+    optimizer: str = "sgd", **elastic: object,
+) -> Config:  # fmt: skip
+    """A run on `layout`; plain SGD shows every wrong factor."""
     return resolve(
         Config.model_validate(
             {
-                "model": MODEL,
+                "model": model,
                 "data": {"seq_len": SEQUENCE},
                 "parallelism": {
                     "data_parallel_size": layout.dp,
@@ -45,7 +48,8 @@ def config_of(layout: Layout, *, steps: int, every_steps: int = 0, batch_size: i
                     "pipeline_model_parallel_size": layout.pp,
                 },
                 "training": {
-                    "steps": steps, "batch_size": batch_size, "micro_batch_size": 2, "optimizer": "sgd", "lr": 0.02,
+                    "steps": steps, "batch_size": batch_size, "micro_batch_size": 2, "optimizer": optimizer,
+                    "lr": 0.02,
                     "weight_decay": 0.0, "clip_grad": 0.0,
                 },
                 "checkpoint": {"every_steps": every_steps},
