@@ -16,6 +16,7 @@ from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.commands import AssignPlan
 from raymega.control.decision import Brain
+from raymega.control.policy import Rules
 from raymega.control.restoring import is_restoring
 from raymega.control.states import Restoring, Seat, Settling, Story
 from raymega.errors import RaymegaBug
