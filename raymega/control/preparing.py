@@ -69,6 +69,7 @@ def look(brain: Brain, training: Training, now: float) -> Looked:
 def switch(training: Training, change: Change, now: float, *, reason: str) -> Decision:
     """Everyone stands at the boundary: let the state go over."""
     story = replace(training.story, generation=training.story.next_generation)
+    story = story.owing(save.step for save in training.saves)
     if training.recent_step_s:
         story = with_step_price(replace(training, story=story)).story
     nodes = {seat.worker: seat.node for seat in training.seats}

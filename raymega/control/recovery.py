@@ -157,6 +157,7 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         recoveries=state.story.recoveries + 1,
         steps_lost=state.story.steps_lost + state.story.committed - resume.step,
     )
+    story = story.owing(save.step for save in state.saves)
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
         fence = (*fence, written(state.move, certified=False, bytes_moved=0, reason=f"rolled back: {cause}", now=now))

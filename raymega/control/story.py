@@ -4,6 +4,7 @@ Story      committed steps, the newest checkpoint, nodes, workers' numbers
   Outlook  wishes, drains, nodes that came lately, what a change costs         (`control.outlook`)
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -103,6 +104,12 @@ class Story:
             recent_tokens=self.recent_tokens[:-again],
             skipped_in_row=0,
         )
+
+    def owing(self, saves: Iterable[int]) -> "Story":
+        """The story where checkpoints of these steps were broken: the next step is saved in their place."""
+        if not any(self.safe_step < step <= self.committed for step in saves):
+            return self
+        return replace(self, course=self.course.with_save(self.committed + 1, safe_step=self.safe_step))
 
     @property
     def next_generation(self) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AssignPlan, Rewind, StopWorkers, WriteRepair
-from raymega.control.events import GenerationLeft, WorkersReady
+from raymega.control.events import CheckpointPublished, GenerationLeft, WorkersReady
 from raymega.control.states import Restoring, Training
 from raymega.control.transitions import decide
 from raymega.pipeline.actions import Action, parse_program
@@ -136,6 +136,14 @@ def test_a_run_goes_on_with_what_is_left_and_loses_nothing():
     assert not any(isinstance(command, Rewind) for command in hands.commands)
     assert sum(isinstance(command, WriteRepair) for command in hands.commands) == 2
     assert last.story.safe_step == 20, "plans with lost teams are saved by those that live"
+
+
+def test_a_checkpoint_that_a_loss_has_broken_is_made_up_for_by_the_next_step():
+    hands = FakeHands(nodes=nodes(4), work=True, kill_once={11: 3}, save_s=0.5)
+    last, story = play(hands)
+    published = [turn.event.step for turn in story.turns if isinstance(turn.event, CheckpointPublished)]
+    assert published == [5, 11, 15, 20], "10 was on its way when the worker died"
+    assert last.story.steps_lost == 0
 
 
 def test_repairs_without_progress_end_with_the_allowed_number():
