@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from raymega.control.copies_found import CopiesFound, copies_found
 from raymega.layout.certificate import Certified, Refused
 from raymega.layout.copies import CopyRoute, Home, Kept, keepers
 from raymega.model.stage import specs_of
+from raymega.plan.job import job_of
+from raymega.plan.memory import memory_by_stage
+from raymega.plan.parallel_layout import layout_of
 from raymega.plan.plan import Plan
 from raymega.plan.transition import Transition
 from raymega.worker import peer_copies
@@ -106,6 +110,9 @@ def test_a_stage_without_replicas_comes_back_and_the_run_is_as_undisturbed(case:
         run.assign(old, copies=routes)
         reports = run.train(old, until=3)
         wait_until_kept(run, routes, step=3)
+        needs = memory_by_stage(replace(job_of(config), outlives=len(dead), copies_on_device=False), layout_of(old))
+        kept = {w: (run.workers[w].copies.num_bytes, needs[old.coord_of(w).stage].host_copies) for w in old.living}
+        assert all(0.5 * counted < held <= 1.01 * counted for held, counted in kept.values()), kept
         found = lose(run, old, dead=dead, generation=1, newest=3)
         assert found is not None
         assert found.version == Version(step=3, generation=1)
