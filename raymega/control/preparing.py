@@ -48,7 +48,8 @@ def proceed(brain: Brain, training: Training, now: float, *, reason: str = "") -
     if change is not None and change.boundary == training.story.committed and _is_quiet(training, change, now):
         return _after(looked.commands, switch(training, change, now, reason=told))
     training, granted = grant_on(brain.rules, training)
-    return Decision(state=training, commands=(*looked.commands, *granted), reason=told)
+    commands = (*granted, *looked.commands)  # leave first: the workers wait for it, nobody for a start
+    return Decision(state=training, commands=commands, reason=told)
 
 
 def look(brain: Brain, training: Training, now: float) -> Looked:
