@@ -29,7 +29,7 @@ def positions(run: Watched) -> list[Position]:
     seed=st.integers(0, 99), mtbf_s=st.sampled_from([40, 150]), step_s=st.sampled_from([0.11, 1.7, 23.0]),
     saves=st.sampled_from([0, 7]), at_once=st.integers(2, 60) | st.none(),
 )  # fmt: skip
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_steps_told_at_once_are_decided_on_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch, seed: int, mtbf_s: int, step_s: float, saves: int, at_once: int | None
 ) -> None:
@@ -44,19 +44,19 @@ def test_steps_told_at_once_are_decided_on_as_one_by_one(
 
 
 def decided(monkeypatch: pytest.MonkeyPatch, trace: NodeTrace) -> Watched:
-    shared: Scenario = scenario(config(dp=4, pp=1, checkpoint__every_steps=0), trace=trace, full_step_s=0.5)
+    shared: Scenario = scenario(config(dp=4, pp=1, checkpoint__every_steps=0), trace=trace, full_step_s=2.0)
     return watched(shared, monkeypatch)
 
 
 def test_a_week_without_anything_takes_no_more_decisions_than_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     day, week = (decided(monkeypatch, rows((0, 4), end_s=days * 86400.0)) for days in (1, 7))
-    assert week.done.seen.steps > 1_200_000
+    assert week.done.seen.steps > 300_000
     assert len(week.turns) < len(day.turns) + 10 < 60
 
 
 def test_decisions_are_counted_by_what_happens_not_by_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = failing(nodes=4, mtbf_s=4000, duration_s=200_000, back_after_s=900, seed=3)
+    trace = failing(nodes=4, mtbf_s=4000, duration_s=100_000, back_after_s=900, seed=3)
     run = decided(monkeypatch, trace)
-    assert run.done.seen.steps > 250_000
+    assert run.done.seen.steps > 30_000
     assert len(run.turns) / trace.changes < 40
     assert sum(isinstance(turn.event, StepCommitted | Tick) for turn in run.turns) / trace.changes < 30
