@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
@@ -47,10 +47,16 @@ LARGEST_STORE_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaySession:
-    """A connection to Ray. `start_s`: seconds it took to get it."""
+    """A connection to Ray.
+
+    Args:
+        start_s: seconds it took to get it.
+        marks: environment of processes that are to end with a Ray of our own.
+    """
 
     owned: bool
     start_s: float
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 def starts_ray() -> bool:
@@ -69,8 +75,8 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
     began = time.monotonic()
     if starts_ray():
         with ExitStack() as stack:
-            _start_until_up(stack, cpus=cpus, leftovers=leftovers)
-            yield RaySession(owned=True, start_s=time.monotonic() - began)
+            marks = _start_until_up(stack, cpus=cpus, leftovers=leftovers)
+            yield RaySession(owned=True, start_s=time.monotonic() - began, marks=marks)
     elif ray.is_initialized():
         yield RaySession(owned=False, start_s=0.0)
     else:
@@ -133,17 +139,16 @@ def refuse_dashboard(address: str) -> None:
         )
 
 
-def _start_until_up(stack: ExitStack, *, cpus: int, leftovers: tuple[Path, ...]) -> None:
-    """Enter a local Ray; one that does not come up is ended before the next is tried."""
+def _start_until_up(stack: ExitStack, *, cpus: int, leftovers: tuple[Path, ...]) -> Mapping[str, str]:
+    """Enter a local Ray, and return its marks; one that does not come up is ended before the next is tried."""
     for _ in range(STARTS - 1):
         with suppress(ClusterError):
-            stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
-            return
-    stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
+            return stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
+    return stack.enter_context(_local_ray(cpus=cpus, leftovers=leftovers))
 
 
 @contextmanager
-def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[None]:
+def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[Mapping[str, str]]:
     root = _temp_root()
     _sweep(root)
     home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
@@ -159,7 +164,7 @@ def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[None]:
     try:
         _start(home, mark=mark, cpus=cpus)
         _access(leftovers).leave_in(home)
-        yield
+        yield reaper.marks_of(mark)
     finally:
         ray.shutdown()
         watcher.communicate(timeout=REAPER_LIMIT_S)

@@ -192,6 +192,8 @@ class Run:
         plan, last = self.plan, next(iter(list(read_lines(self.directory.metrics))[-1:]), None)
         if plan is None or not 0 <= worker < len(plan.workers):
             raise ConfigError(f"run {self.name} has no rank {worker}.")
+        if plan.workers[worker] not in plan.living:
+            raise ConfigError(f"rank {worker} of run {self.name} is lost. Name one of the living.")
         ahead = 3 if last is None else max(3, math.ceil(KILL_AHEAD_S / max(last["step_s"], 1e-3)))
         at, step = plan.mesh.coord(worker), self.committed + ahead
         order = f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={step} action=B0"
