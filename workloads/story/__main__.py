@@ -26,6 +26,7 @@ from raymega.driver.train import train
 from raymega.errors import ClusterError, RaymegaError
 from raymega.notebook.run import Run
 from raymega.plan.plan import Plan
+from raymega.report.foretold import foretold, foretold_text
 from raymega.report.report import write_report
 from workloads.story.machine import Machine
 
@@ -48,7 +49,8 @@ def main(overrides: list[str]) -> int:
             story = Story(run=Run.at(run_dir), steps=config.training.steps, stage=stage, other=other)
             with closing(story):
                 code = train(config)
-    print(write_report(run_dir, cluster=None, out=None))
+    print(foretold_text(foretold(run_dir, cluster=None), cluster=None))
+    print(f"report  {write_report(run_dir)}")
     return code
 
 
