@@ -31,17 +31,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         client.temp.rmdir()
 
 
-def test_ctrl_c_saves_at_the_next_step_leaves_nothing_and_says_how_to_resume(start: Start):
-    client = start()
-    client.wait_for_step(3)
-    client.interrupt()
-    assert client.end() == 130, client.said()
-    assert client.left_within(0.0) == []
-    assert client.checkpoints() == [client.steps()]
-    assert f"raymega train {client.run_dir.config}" in client.said()
-
-
-def test_a_resumed_run_goes_on_after_sigterm_where_it_was_saved(start: Start):
+def test_sigterm_and_ctrl_c_save_at_the_next_step_leave_nothing_and_say_how_to_resume(start: Start):
     client = start()
     client.wait_for_step(3)
     client.process.send_signal(signal.SIGTERM)
@@ -49,10 +39,15 @@ def test_a_resumed_run_goes_on_after_sigterm_where_it_was_saved(start: Start):
     assert client.left_within(0.0) == []
     reached = client.steps()
     assert client.checkpoints() == [reached]
-    resumed = start(f"training.steps={reached + 5}")
-    assert resumed.end() == 0, resumed.said()
-    assert resumed.steps() == reached + 5
-    assert f"training goes on after step {reached} of {reached + 5}" in resumed.said()
+    assert f"raymega train {client.run_dir.config}   (goes on after step {reached})" in client.said()
+    resumed = start()
+    resumed.wait_for_step(reached + 3)
+    resumed.interrupt()
+    assert resumed.end() == 130, resumed.said()
+    assert resumed.left_within(0.0) == []
+    assert resumed.checkpoints()[-1] == resumed.steps()
+    assert f"training goes on after step {reached} of" in resumed.said()
+    assert f"raymega train {client.run_dir.config}   (goes on after step {resumed.steps()})" in resumed.said()
 
 
 def test_a_client_that_is_killed_leaves_nothing(start: Start):
