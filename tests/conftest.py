@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pure: needs neither torch nor ray (set by the room it lies in)")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> tuple[bool, bool, bool, bool, int]:
         floor = ROOMS.index(room(item)) if room(item) in ROOMS else len(ROOMS)

@@ -46,7 +46,7 @@ def test_sigterm_and_ctrl_c_save_at_the_next_step_leave_nothing_and_say_how_to_r
     assert resumed.end() == 130, resumed.said()
     assert resumed.left_within(0.0) == []
     assert resumed.checkpoints()[-1] == resumed.steps()
-    assert f"training goes on after step {reached} of" in resumed.said()
+    assert f"training goes on after step {reached} of" in resumed.output.read_text()
     assert f"raymega train {client.run_dir.config}   (goes on after step {resumed.steps()})" in resumed.said()
 
 
