@@ -114,7 +114,7 @@ def test_a_stop_waits_for_the_end_and_exits_like_the_run(raymega, controller):
         (["resize", "demo", "--devices", "2", "--plan", "dp=2"], 2, "either --devices N or --plan"),
         (["resize", "demo", "--plan", "dp=2,pq=2"], 2, "'pq=2' names no axis. Axes are dp ("),
         (["resize", "demo", "--plan", "dp=two"], 2, "dp=two found; a number from 1 is wanted"),
-        (["drain", "demo"], 2, "either NODE or --self"),
+        (["drain", "demo"], 2, "RUN and NODE, or RUN and --self"),
         (["drain", "demo", "node-3"], 2, "node-3 is no node of this cluster. Did you mean node-"),
         (["drain", "dmo", "node-1"], 5, "Did you mean demo?"),
     ],

@@ -92,7 +92,7 @@ def test_a_decision_held_back_until_after_the_promise_is_void_if_all_others_died
 
 
 def test_a_shard_killed_between_two_buckets_takes_its_team_with_it_and_no_other(teams):
-    case = teams.kill("w0", at="reduce all_reduce 2")
+    case = teams.kill("w0", at="compute dp all_reduce 2")
     assert set(case.recovered.kept) == {"replica 0 stage 1", "replica 1 stage 0", "replica 1 stage 1"}
     teams.check(case)
 
