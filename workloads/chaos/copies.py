@@ -22,6 +22,7 @@ LARGER = {
     "vocab_size": 97,
 }  # fmt: skip
 WAIT_S = 0.08  # of each action, so that a step lasts about a second and the processors have time beside it
+KINDS = 3  # of state: values and two moments
 LIMIT_S = 120.0
 FIRST, EVERY = 4, 4  # steps: before the first loss, and from loss to loss
 
@@ -70,7 +71,7 @@ def stalled(*, steps: int, every: int) -> Stalled:
     with Arena.open(config, devices={"n0": 1, "n1": 1}, wait_s=WAIT_S) as arena:
         found = arena.run()
         assert isinstance(found.end, Finished), found.end
-    elements = sum(weight.numel() for name, weight in found.weights.items())
+    elements = KINDS * sum(weight.numel() for weight in found.weights.values())
     told = [turn.event for turn in found.turns if isinstance(turn.event, StepCommitted)][2:]
     return Stalled(
         steps=len(told), every=every, state_bytes=4 * elements // 2, step_s=sum(event.step_s for event in told),
