@@ -196,7 +196,8 @@ class Run:
             raise ConfigError(f"rank {worker} of run {self.name} is lost. Name one of the living.")
         ahead = 3 if last is None else max(3, math.ceil(KILL_AHEAD_S / max(last["step_s"], 1e-3)))
         at, step = plan.mesh.coord(worker), self.committed + ahead
-        order = f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={step} action=B0"
+        action = f"F{plan.microbatches_of(replica=at.replica, stage=at.stage)[-1]}"  # every schedule has it
+        order = f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={step} action={action}"
         with self._live() as live:
             live.chaos((order,))
         return order

@@ -33,7 +33,7 @@ from workloads.story.machine import Machine
 HEAD, OTHER = 3, 1  # workers
 LEAVES, DIES, RETURNS = 0.25, 0.5, 0.65  # of the steps
 NOTICE_S = 30.0
-CALM = ("elastic.steady_s=2",)  # a node that is back need not prove itself for long
+CALM = ("elastic.steady_s=2", "log.every_steps=10")  # a node that is back need not prove itself for long
 LOOK_S, JOIN_LIMIT_S = 0.2, 60.0
 
 
