@@ -35,7 +35,8 @@ def test_plans_and_simulations_show_themselves(tmp_path: Path):
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", ["01_drive_a_run", "02_survive_a_kill"])
 def test_a_notebook_that_drives_runs_ends_as_it_says(name: str, tmp_path: Path):
