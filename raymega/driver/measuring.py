@@ -26,6 +26,7 @@ import torch
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Group, GroupSpec
 from raymega.comm.store import RendezvousStore
+from raymega.driver.children import running
 from raymega.errors import ClusterError
 
 SIDE = 512
@@ -81,15 +82,8 @@ def measured_together(workers: int) -> MeasuredDevice:
     together = context.Barrier(workers)
     ends = [context.Pipe(duplex=False) for _ in range(workers)]
     processes = [context.Process(target=_compute_among, args=(together, writer)) for _, writer in ends]
-    try:
-        for process in processes:
-            process.start()
+    with running(processes):
         found = [_told(reader) for reader, _ in ends]
-    finally:
-        for process in processes:
-            process.join(5.0)
-            process.kill()
-            process.join()
     names = found[0].flops_per_s
     return MeasuredDevice(
         name=found[0].name,
@@ -106,16 +100,11 @@ def measured_link() -> MeasuredLink:
     reader, writer = context.Pipe(duplex=False)
     processes = [context.Process(target=_talk, args=(rank, store.address, writer)) for rank in range(2)]
     try:
-        for process in processes:
-            process.start()
-        if not reader.poll(LIMIT_S):
-            raise ClusterError(f"two processes did not exchange a message within {LIMIT_S:.0f} s. Is loopback up?")
-        latency_s, large_s = reader.recv()
+        with running(processes):
+            if not reader.poll(LIMIT_S):
+                raise ClusterError(f"two processes did not exchange a message within {LIMIT_S:.0f} s. Is loopback up?")
+            latency_s, large_s = reader.recv()
     finally:
-        for process in processes:
-            process.join(5.0)
-            process.kill()
-            process.join()
         reader.close()
         writer.close()
         store.close()

@@ -1,28 +1,19 @@
 """State that one worker alone holds outlives it, and its node, in the memory of a peer."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from raymega.driver.json_lines import read_lines
-from tests.house.rooms import ROOT
+from tests.programs import told_by
 
 
 @pytest.mark.ray
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_only_holders_of_stages_are_lost_and_a_step_at_most_is_done_again(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.only_holders", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=380,
-        env={**os.environ, "RAY_raylet_start_wait_time_s": "120"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    slow_start = {"RAY_raylet_start_wait_time_s": "120"}
+    told, _ = told_by("tests.end_to_end.only_holders", tmp_path, limit_s=380.0, env=slow_start)
     print(told)
     assert all(told[loss]["certified"] and told[loss]["again"] <= 1 for loss in ("killed", "node")), told
     assert told["ended"][0] == 0

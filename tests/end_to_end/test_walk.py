@@ -1,14 +1,11 @@
 """Nodes go and come, and people ask for other sizes: a run loses no step over it, and none of its losses changes."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from raymega.driver.json_lines import read_lines
-from tests.house.rooms import ROOT
+from tests.programs import told_by
 
 CHANGES = ("left", "grown", "smaller", "other", "drained")
 
@@ -17,12 +14,7 @@ CHANGES = ("left", "grown", "smaller", "other", "drained")
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_walk_through_clusters_and_sizes_equals_the_run_that_never_moved(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.walk", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=580,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    told, _ = told_by("tests.end_to_end.walk", tmp_path, limit_s=580.0)
     print({change: told[change] for change in CHANGES})
     assert all(told[change]["certified"] for change in CHANGES), told
     assert [told[change]["after"] for change in ("smaller", "other")] == ["dp=1 tp=1 pp=2", "dp=2 tp=2 pp=1"]

@@ -24,6 +24,7 @@ from raymega.config.choices import CHUNKS_OF
 from raymega.config.load import load
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
+from raymega.driver.children import running
 from raymega.pipeline.actions import Action, Kind, parse
 from raymega.pipeline.timeline import timeline
 from raymega.plan.plan import Plan
@@ -105,16 +106,11 @@ def run_steps(config: Config, plan: Plan, *, num_steps: int) -> list[list[list[S
         for rank, (_, writer) in enumerate(ends)
     ]
     try:
-        for process in processes:
-            process.start()
-        for _, writer in ends:
-            writer.close()  # the worker's alone, so that its death ends the reading
-        of_workers = [_received(reader) for reader, _ in ends]
+        with running(processes):
+            for _, writer in ends:
+                writer.close()  # the worker's alone, so that its death ends the reading
+            of_workers = [_received(reader) for reader, _ in ends]
     finally:
-        for process in processes:
-            process.join(5.0)
-            process.kill()
-            process.join()
         store.close()
     return [list(step) for step in zip(*of_workers, strict=True)][1:]
 

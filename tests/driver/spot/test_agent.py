@@ -1,9 +1,5 @@
 """An agent on a real node: the cloud's notice reaches Ray's table, and a node that is left goes before its deadline."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from raymega.driver.spot.agent import is_used
@@ -11,7 +7,7 @@ from raymega.driver.spot.agents import watched
 from raymega.plan.cluster import MARKET_LABEL
 from tests.driver.spot.spot_node import WARNING_S
 from tests.driver.test_small import row
-from tests.house.rooms import ROOT
+from tests.programs import told_by
 
 
 def test_agents_are_where_the_config_wants_them():
@@ -31,11 +27,7 @@ def test_a_node_is_used_as_long_as_one_of_its_processes_does_something():
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_notice_reaches_rays_table_and_the_cloud_hears_when_the_node_is_left():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.driver.spot.spot_node"], cwd=ROOT, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    told, _ = told_by("tests.driver.spot.spot_node", limit_s=280.0)
     print(told)
     assert told["heard_s"] < 10.0
     assert 0.0 < told["left_s"] - WARNING_S < told["heard_s"] + 1.0
