@@ -98,7 +98,7 @@ class Struck:
 
 def available(*, failures: int, every: int, seed: int = 0) -> Struck:
     """dp=2 pp=2 and two standbys; steps of 8 waits."""
-    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.14)
+    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.17)
 
 
 def regrouped(*, failures: int, seed: int = 0) -> Struck:
