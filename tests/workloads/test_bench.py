@@ -30,7 +30,7 @@ class Timed:
 
 
 def contest(a: Timed, b: Timed) -> Outcome:
-    return alternate(a, b, num_pairs=9, block_s=1.0, tell=lambda line: None)
+    return alternate(a, b, precision="fp32", num_pairs=9, block_s=1.0, tell=lambda line: None)
 
 
 @torch.no_grad()

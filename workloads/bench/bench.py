@@ -1,7 +1,7 @@
 """Everything in one run, printed as it is done: contests in pairs, bubbles, a whole run.
 
 stand-ins and bubbles      processes of their own, before Ray is started
-contests                   nano and small x one, ddp, pipeline: raymega's workers on Ray beside the peer
+contests                   nano, small, small-bf16 x one, ddp, pipeline: raymega's workers on Ray beside the peer
 whole run                  `raymega train`, for waits, stalls and the controller
 """
 
@@ -78,7 +78,7 @@ def contest_row(settings: Settings, *, shape: str, contest: Contest) -> str:
     tokens = config.training.batch_size * config.data.seq_len
     ours, theirs = (tokens / min(block.step_s for block in blocks) for blocks in (outcome.raymega, outcome.peer))
     return (
-        f"{shape:<6} {AGAINST[contest]:<34} {ratio}  goal {goal} {verdict:<6}  A/A {outcome.same}  "
+        f"{shape:<10} {AGAINST[contest]:<34} {ratio}  goal {goal} {verdict:<6}  A/A {outcome.same}  "
         f"processor {outcome.work}  "
         f"{len(outcome.peer)} pairs, best {ours:,.0f} and {theirs:,.0f} tokens/s, losses within {outcome.loss_gap:.0e}"
     )
@@ -96,7 +96,8 @@ def run_contest(settings: Settings, *, config: Config, shape: str, contest: Cont
         )  # fmt: skip
         with raymega_workers(config, plan, folder=name) as ours, peer_of(job, folder=folder) as peer:
             outcome = alternate(
-                ours, peer, num_pairs=settings.pairs[shape], block_s=settings.block_s, tell=_tell
+                ours, peer, precision=config.training.precision, num_pairs=settings.pairs[shape],
+                block_s=settings.block_s, tell=_tell,
             )  # fmt: skip
             _tell(f"raymega's seconds: {mean_phases(ours.phases)}")
     return outcome
@@ -135,7 +136,8 @@ def shape_of(config: Config) -> str:
         f"{parameter_count(model, seq_len=config.data.seq_len).total / 1e6:.1f} M parameters, "
         f"hidden {dims.hidden}, layers {dims.layers}, heads {dims.heads} ({dims.kv_heads} kv), ffn {dims.ffn}, "
         f"vocabulary {dims.vocab}{' tied' if model.tie_embeddings else ''}, seq {config.data.seq_len}, "
-        f"batch {training.batch_size} in micro-batches of {training.micro_batch_size}, fp32, AdamW, clipped"
+        f"batch {training.batch_size} in micro-batches of {training.micro_batch_size}, "
+        f"{training.precision}, AdamW, clipped"
     )
 
 

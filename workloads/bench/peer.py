@@ -55,6 +55,7 @@ def sizes_of(config: Config, *, layers: tuple[int, int]) -> Sizes:
         hidden=dims.hidden, heads=dims.heads, kv_heads=dims.kv_heads, ffn=dims.ffn, vocab=dims.vocab,
         seq_len=config.data.seq_len, eps=model.norm_eps, theta=model.rope_theta, tied=model.tie_embeddings,
         layers=layers, is_first=layers[0] == 0, is_last=layers[1] == dims.layers,
+        bf16=config.training.precision == "bf16",
     )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def adamw(model: nn.Module, config: Config) -> torch.optim.AdamW:
 
 
 def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
 
 def loop_step(model: nn.Module, job: Job) -> OneStep:

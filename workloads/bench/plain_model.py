@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Of the model; `layers` are those that this stage holds, half-open."""
+    """Of the model; `layers` are those that this stage holds, half-open. `bf16`: products, and what a stage sends."""
 
     hidden: int
     heads: int
@@ -27,6 +27,7 @@ class Sizes:
     layers: tuple[int, int]
     is_first: bool
     is_last: bool
+    bf16: bool
 
 
 class Attention(nn.Module):
@@ -76,11 +77,14 @@ class PlainDecoder(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.embed is not None:
-            x = self.embed(x)
-        for block in self.blocks:
-            x = block(x, self.cos, self.sin)
-        return x if self.head is None or self.norm is None else self.head(self.norm(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.sizes.bf16):
+            if self.embed is not None:
+                x = self.embed(x)
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin)
+            if self.head is not None and self.norm is not None:
+                return self.head(self.norm(x))
+            return x.bfloat16() if self.sizes.bf16 else x
 
     @property
     def tied_weight(self) -> nn.Parameter | None:

@@ -43,7 +43,7 @@ def compare(config: Config, *, num_pairs: int, block_s: float) -> tuple[Outcome,
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rm-bench-"))
             named = replace(plan, workers=tuple(f"{name}{worker}" for worker in plan.workers))
             sides.append(stack.enter_context(raymega_workers(each, named, folder=folder)))
-        outcome = alternate(*sides, num_pairs=num_pairs, block_s=block_s, tell=_tell)
+        outcome = alternate(*sides, precision="fp32", num_pairs=num_pairs, block_s=block_s, tell=_tell)
         kept, travelling = (side.log_bytes for side in sides)
     return outcome, kept, travelling
 

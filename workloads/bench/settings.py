@@ -1,8 +1,8 @@
 """What is measured: `config.yaml` as values, and the raymega config and plan of each contest.
 
 shape  nano | small        one       dp=1 pp=1      plain torch loop
-contest                    ddp       dp=2 pp=1      torchrun, DistributedDataParallel
-                           pipeline  dp=1 pp=2      torchrun, torch.distributed.pipelining Schedule1F1B
+       | small-bf16        ddp       dp=2 pp=1      torchrun, DistributedDataParallel
+contest                    pipeline  dp=1 pp=2      torchrun, torch.distributed.pipelining Schedule1F1B
 """
 
 from dataclasses import dataclass

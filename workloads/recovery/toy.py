@@ -80,7 +80,7 @@ def job_of_peer() -> Job:
     sizes = Sizes(
         hidden=dims.hidden, heads=dims.heads, kv_heads=dims.kv_heads, ffn=dims.ffn, vocab=dims.vocab,
         seq_len=config.data.seq_len, eps=model.norm_eps, theta=model.rope_theta, tied=model.tie_embeddings,
-        layers=(0, dims.layers), is_first=True, is_last=True,
+        layers=(0, dims.layers), is_first=True, is_last=True, bf16=False,
     )  # fmt: skip
     return Job(
         sizes=sizes, batch_size=training.batch_size, micro_batch_size=training.micro_batch_size, lr=training.lr,
