@@ -335,6 +335,8 @@ class FakeHands:
     def _die(self, worker: str) -> Event | None:
         """In mid-step, or right after others have decided it; the hands tell of a commit that anyone tells of."""
         assert self.plan is not None
+        if worker not in self.seats:
+            return None  # it is dead already, which is about to be heard of
         step = self.step + 1
         if self.work and step in self.ahead:
             self._decide([other for other in self.plan.living[1:] if other != worker])
