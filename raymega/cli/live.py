@@ -39,6 +39,12 @@ def resized(word: str, *, devices: int | None, plan: str | None) -> str:
         return f"{run.name}: {_accepted(run.resize(devices=devices, mesh=mesh), run=run.name)}"
 
 
+def rewound(word: str, *, step: int) -> str:
+    """Have a run go back to a checkpoint that is kept. Raises: StateError if it is not; ClusterError if it refuses."""
+    with live_run(word) as run:
+        return f"{run.name}: {_accepted(run.rewind(step), run=run.name)}"
+
+
 def disturbed(word: str, *, orders: tuple[str, ...], trace: str | None, speed: float, least: int, seed: int) -> str:
     """Have things go wrong in a run on purpose. Raises: ConfigError if it cannot carry all of them out."""
     if not orders and trace is None:

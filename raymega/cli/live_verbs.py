@@ -29,6 +29,24 @@ def resize(
     typer.echo(resized(run, devices=devices, plan=plan))
 
 
+def rewind(
+    run: Run,
+    step: Annotated[int, typer.Option(min=1, metavar="STEP", help="Of a checkpoint that is kept: raymega ckpt ls.")],
+) -> None:
+    """Have a live run go back to a checkpoint and train on from there; later steps and checkpoints are void.
+
+    A run that is over goes back as it is started again: raymega train RUN/config.yaml --resume STEP.
+
+    \b
+    Examples:
+      raymega rewind quick-otter --step 120
+      raymega ckpt ls quick-otter
+    """
+    from raymega.cli.live import rewound
+
+    typer.echo(rewound(run, step=step))
+
+
 def drain(
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="A run's name or directory; with --self none: every run leaves.")
@@ -157,4 +175,4 @@ def top(
         typer.echo(f"{anew}{text}")
 
 
-VERBS = (attach, logs, top, resize, drain, chaos, stop, node)
+VERBS = (attach, logs, top, resize, rewind, drain, chaos, stop, node)

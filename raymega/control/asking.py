@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from raymega.control.commands import Answer, Command
 from raymega.control.decision import Brain, Decision, Moves
-from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
+from raymega.control.events import (
+    CheckpointAsked,
+    DrainAsked,
+    PauseAsked,
+    ResizeAsked,
+    ResumeAsked,
+    RewindAsked,
+    SetAsked,
+)
 from raymega.control.outlook import Drain, Wish
 from raymega.control.preparing import proceed, with_step_price
 from raymega.control.proposing import IN_TIME_S, Proposal, propose
@@ -33,7 +41,7 @@ from raymega.control.ways import around, ways_of
 from raymega.errors import PlanError
 from raymega.plan.plan import Plan
 
-Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked
+Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
 STAYS = "the state of this run cannot be moved: its model is the user's own"
 

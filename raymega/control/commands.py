@@ -2,7 +2,7 @@
 
     workers     StartWorkers, StopWorkers, AssignPlan, AbortGeneration
     steps       FeedFrom, Grant, Evaluate
-    state       PublishCheckpoint
+    state       PublishCheckpoint, WithdrawCheckpoints
     records     WriteStep, Rewind, WriteRepair, WriteTransition   (for the sinks)
     people      Answer
     the end     Finish
@@ -142,6 +142,13 @@ class PublishCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawCheckpoints:
+    """Checkpoints later than `after_step` are of steps that are void: nobody goes on from them any more."""
+
+    after_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStep:
     """Add a committed step to the metrics."""
 
@@ -238,5 +245,5 @@ class Finish:
 
 Command = (
     StartWorkers | StopWorkers | AssignPlan | AbortGeneration | FeedFrom | Grant | Evaluate
-    | PublishCheckpoint | WriteStep | Rewind | WriteRepair | WriteTransition | Answer | Finish
+    | PublishCheckpoint | WithdrawCheckpoints | WriteStep | Rewind | WriteRepair | WriteTransition | Answer | Finish
 )  # fmt: skip

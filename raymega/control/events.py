@@ -4,7 +4,7 @@
     from the workers    WorkerBorn, WorkersReady, StepCommitted, Evaluated, ShardsSaved, SaveFailed, StateMoved,
                         GenerationLeft, WorkerFailed
     from storage        CheckpointPublished, CheckpointFailed
-    from people, time   StopAsked, ResizeAsked, DrainAsked, PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, Tick
+    from people, time   what `control.wishes` has, Tick
     from the hands      ControllerTakenOver
 
 All fields are plain values, so that a journal line holds the whole event and can be read back (`control.codec`).
@@ -15,12 +15,32 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raymega.control.arbitration import Decided
-from raymega.control.states import NodeDevices, StopBy
+from raymega.control.states import NodeDevices
+from raymega.control.wishes import (
+    CheckpointAsked,
+    DrainAsked,
+    PauseAsked,
+    ResizeAsked,
+    ResumeAsked,
+    RewindAsked,
+    SetAsked,
+    StopAsked,
+)
 from raymega.layout.certificate import StatePart
 from raymega.layout.copies import Kept
-from raymega.mesh import Mesh
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import WorkerId
+
+__all__ = [
+    "CheckpointAsked",
+    "DrainAsked",
+    "PauseAsked",
+    "ResizeAsked",
+    "ResumeAsked",
+    "RewindAsked",
+    "SetAsked",
+    "StopAsked",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,75 +216,6 @@ class StateMoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopAsked:
-    """End the run at a boundary that all workers share. `grace_s`: it has to be over by then; None: no limit."""
-
-    by: StopBy
-    grace_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeAsked:
-    """Go on with so many devices, or as this mesh, from a boundary on; answered by one `Answer`.
-
-    Args:
-        request: whom to answer; None: the calendar, or a run that goes first, says so and waits for no answer. Then
-            `devices` are the most there may be, also where fewer are there.
-        cause: who says so, in words; empty: a person.
-    """
-
-    request: int | None
-    devices: int | None = None
-    mesh: Mesh | None = None
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainAsked:
-    """A node will be gone at `by_t` (unix seconds): be off it by then.
-
-    Args:
-        request: whom to answer; None: a notice by the cluster, which waits for no answer.
-        cause: who says so, in words.
-    """
-
-    request: int | None
-    node: str
-    by_t: float
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseAsked:
-    """Stand at the next boundary that all workers share, until told to go on."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeAsked:
-    """Go on. `steps`: and pause again after so many; None: without a pause."""
-
-    request: int
-    steps: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAsked:
-    """Train with `lr` in the place of `training.lr` from the next boundary on; the schedule scales it as before."""
-
-    request: int
-    lr: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointAsked:
-    """Save the first step that nobody has begun."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerTakenOver:
     """The controller before this one is gone, or refused from now on; its state is replayed, its workers are adopted.
 
@@ -285,10 +236,10 @@ class Tick:
 Event = (
     NodesChanged | WorkerBorn | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
     | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StateMoved | StopAsked | ResizeAsked
-    | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | ControllerTakenOver | Tick
+    | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | ControllerTakenOver | Tick
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
     NodesChanged, WorkerBorn, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
     ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StateMoved, StopAsked, ResizeAsked, DrainAsked,
-    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, ControllerTakenOver, Tick,
+    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, RewindAsked, ControllerTakenOver, Tick,
 )  # fmt: skip

@@ -11,7 +11,8 @@
      nobody is lost and all states agree   the same workers begin the step anew from their own state
      peers keep copies of what is lost     all go on from the newest step of which all is kept (`control.restoring`)
      else                                  the newest checkpoint, on the devices that remain
-   A stop that was asked for follows the first two, and ends the run at the third.
+   A stop that was asked for follows the first two, and ends the run at the third. Where people have asked to go back
+   (`control.going_back`) the last rung is the only one.
 4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
    not come to life is a last resort.
 5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends.
@@ -146,17 +147,12 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         return give_up(state, exit_code=PlanError.exit_code, reason=eased.reason)
     state, mended = eased.state, eased.mended
     resume = ladder(brain.rules, state, mended, copied=find(brain, state))
-    cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or "the generation broke, nobody is lost"
+    cause = "; ".join(f"{worker}: {why}" for worker, why in state.lost) or _without_loss(state)
     if state.stop is not None and not resume.keep_state and resume.copied is None:
         return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost} | set(mended.void if isinstance(mended, Mend) else ())
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
-    story = replace(
-        _rewound(state.story, resume),
-        outlook=_after_move(state, now),
-        recoveries=state.story.recoveries + 1,
-        steps_lost=state.story.steps_lost + state.story.committed - resume.step,
-    )
+    story = replace(_counted(state, _rewound(state.story, resume)), outlook=_after_move(state, now))
     story = story.owing(save.step for save in state.saves)
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
@@ -285,6 +281,18 @@ def _rewound(story: Story, resume: Resume) -> Story:
         return story.back_at(resume.step)
     tokens = resume.checkpoint.tokens_total if resume.checkpoint is not None else 0
     return replace(story, committed=resume.step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0)
+
+
+def _counted(state: Settling, story: Story) -> Story:
+    """One more recovery, and what it lost; where people have asked to go back it is neither."""
+    if state.goes_back:
+        return replace(story, furthest=story.committed)
+    lost = state.story.committed - story.committed
+    return replace(story, recoveries=story.recoveries + 1, steps_lost=story.steps_lost + lost)
+
+
+def _without_loss(state: Settling) -> str:
+    return "everyone has left its step, as asked" if state.goes_back else "the generation broke, nobody is lost"
 
 
 def _after(first: tuple[Command, ...], decision: Decision) -> Decision:

@@ -170,6 +170,7 @@ class Settling:
         step_s: of the steps before, in seconds; 0: not known.
         begins_anew: nobody has begun the next step; those who were to do so have the state before it.
         saves_only: it was the last save that broke; no step follows.
+        goes_back: nothing broke: the run was asked to go back to `story.checkpoint`.
     """
 
     story: Story
@@ -189,6 +190,7 @@ class Settling:
     step_s: float = 0.0
     begins_anew: bool = False
     saves_only: bool = False
+    goes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ Which parts of a checkpoint are saved is forgotten and told anew, since the file
 from dataclasses import replace
 
 from raymega.control.broken import Sign
-from raymega.control.commands import AbortGeneration, Command, Evaluate
+from raymega.control.commands import AbortGeneration, Command, Evaluate, WithdrawCheckpoints
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import ControllerTakenOver
 from raymega.control.policy import settle_s
@@ -72,10 +72,12 @@ def _break(
 
 def _ask_again(brain: Brain, state: Settling, told: str, now: float) -> Decision:
     asked = replace(state, saves=_forgotten(state.saves), until=now + settle_s(brain.rules, ()), taken_over=True)
-    abort = AbortGeneration(generation=state.story.generation, reason=told)
+    abort: tuple[Command, ...] = (AbortGeneration(generation=state.story.generation, reason=told),)
+    if state.goes_back:
+        abort = (WithdrawCheckpoints(after_step=state.story.safe_step), *abort)
     settled = settle(brain, asked, now)
     reason = f"{told}; {settled.reason or 'those who have not answered are asked again'}"
-    return replace(settled, commands=(abort, *settled.commands), reason=reason)
+    return replace(settled, commands=(*abort, *settled.commands), reason=reason)
 
 
 def _forgotten(saves: tuple[SavesUnderway, ...]) -> tuple[SavesUnderway, ...]:

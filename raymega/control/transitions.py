@@ -7,7 +7,7 @@
 
 The handlers stand by subject: who is there in `control.membership`, steps and saves in `control.stepping`, losses in
 `control.recovery`, other plans in `control.asking`, `control.preparing` and `control.moving`, ends in
-`control.ending`, what people ask of its course in `control.steering`.
+`control.ending`, what people ask of its course in `control.steering` and `control.going_back`.
 One table with its forbidden pairs written out: h11, `_state.py`.
 """
 
@@ -15,7 +15,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from raymega.control import asking, ending, membership, moving, preparing, settling, steering, stepping, taking_over
+from raymega.control import (
+    asking,
+    ending,
+    going_back,
+    membership,
+    moving,
+    preparing,
+    settling,
+    steering,
+    stepping,
+    taking_over,
+)
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import (
     CheckpointAsked,
@@ -30,6 +41,7 @@ from raymega.control.events import (
     PauseAsked,
     ResizeAsked,
     ResumeAsked,
+    RewindAsked,
     SaveFailed,
     SetAsked,
     ShardsSaved,
@@ -104,6 +116,7 @@ _STEERING: dict[type, Row] = {
     ResumeAsked: steering.resume_asked,
     SetAsked: steering.set_asked,
     CheckpointAsked: steering.checkpoint_asked,
+    RewindAsked: going_back.rewind_asked,
 }
 
 _ANYWHERE: dict[type, Row] = {

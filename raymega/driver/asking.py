@@ -13,9 +13,17 @@ from dataclasses import replace
 from itertools import count
 
 from raymega.control.commands import Answer
-from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
+from raymega.control.events import (
+    CheckpointAsked,
+    DrainAsked,
+    PauseAsked,
+    ResizeAsked,
+    ResumeAsked,
+    RewindAsked,
+    SetAsked,
+)
 
-Wish = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked
+Wish = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked
 OVER = "the run is over"
 
 

@@ -5,6 +5,7 @@
                Controller.news      turns since n, and the end once there is one; renews the owner's lease
                Controller.stop      a stop is asked for
                Controller.ask       another size, or to be off a node: the brain's answer
+               Controller.rewind    to go back to a checkpoint that is kept: the same
                Controller.hand_over its owner goes on purpose, and the run is to be ended without it
 
 It runs in an actor of its own, `raymega:NAME`, or in the process that made it. A foreground run has an owner: when
@@ -33,6 +34,7 @@ from raymega.driver.asking import OVER, Wish
 from raymega.driver.beginning import Beginning, begin, take_over
 from raymega.driver.by_name import named
 from raymega.driver.chaos import check_orders
+from raymega.driver.going_on import back_to
 from raymega.driver.json_lines import read_lines
 from raymega.driver.launch import Launch, controller_name
 from raymega.driver.lock import RunLock
@@ -119,6 +121,11 @@ class Controller:
         if self._runtime is None:
             return Answer(request=wish.request or 0, accepted=False, reason="the run is only just starting")
         return self._runtime.desk.ask(wish).result()
+
+    def rewind(self, step: int) -> Answer:
+        """Ask to go back to the checkpoint of `step`. Raises: StateError if it is not there, or not whole."""
+        launch = self._launch
+        return self.ask(back_to(step, config=launch.config, directory=launch.checkpoint_dir))
 
     def claim(self) -> Claim | None:
         """What the run asks of the cluster beside others; None before it begins, and once it is over."""

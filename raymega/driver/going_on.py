@@ -8,8 +8,14 @@ tensors      another model, or another optimizer, has others
 
 from collections.abc import Iterable
 
+from raymega.checkpoint.faults import Needs
+from raymega.checkpoint.find import Found, at_step, published_steps
+from raymega.checkpoint.store import open_store
 from raymega.config.schema import Config
+from raymega.control.events import RewindAsked
+from raymega.control.states import Checkpoint
 from raymega.driver.by_name import named
+from raymega.driver.publishing import TOKENS_TOTAL
 from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo, misfits, tensors_of
 from raymega.layout.param_layout import param_specs
@@ -59,3 +65,24 @@ def tensors_of_model(config: Config) -> Iterable[TensorInfo]:
         return found
     kinds = ("param",) if config.training.optimizer == "sgd" else ("param", "exp_avg", "exp_avg_sq")
     return tensors_of(param_specs(config.model, seq_len=config.data.seq_len), kinds=kinds)
+
+
+def needs_of(config: Config) -> Needs:
+    """What a checkpoint has to hold for the run of `config` to go on from it."""
+    kinds = {"param"} if config.training.optimizer == "sgd" else {"param", "exp_avg", "exp_avg_sq"}
+    return Needs(kinds=frozenset(kinds))
+
+
+def place_of(found: Found) -> Checkpoint:
+    """A checkpoint as the brain knows it."""
+    tokens = int(found.manifest.scalars.get(TOKENS_TOTAL, 0))
+    return Checkpoint(step=found.manifest.step, uri=found.uri, tokens_total=tokens)
+
+
+def back_to(step: int, *, config: Config, directory: str) -> RewindAsked:
+    """The wish to go back to the checkpoint of `step`, as it lies in `directory`.
+
+    Raises: StateError if it is not there (naming those that are) or not whole.
+    """
+    newest = max(published_steps(open_store(directory)), default=0)  # first: what is published later is noticed by it
+    return RewindAsked(request=0, to=place_of(at_step(directory, step=step, needs=needs_of(config))), newest=newest)

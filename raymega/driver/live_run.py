@@ -2,6 +2,7 @@
 
 LiveRun.find("demo")  --> actor raymega:demo     refused here: no such run, or one that is over
    .ask(wish)         --> Controller.ask         the brain's answer
+   .rewind(step)      --> Controller.rewind      the same
    .stop()            --> Controller.stop, wait  how it ended
 """
 
@@ -21,7 +22,7 @@ from raymega.driver.launch import controller_name
 from raymega.driver.news import Ended
 from raymega.driver.ray_session import NAMESPACE
 from raymega.driver.trace_replay import Laid, Replay
-from raymega.errors import ClusterError, ConfigError
+from raymega.errors import ClusterError, ConfigError, RaymegaError
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
 
@@ -62,8 +63,17 @@ class LiveRun:
 
     def ask(self, wish: Wish) -> Answer:
         """Put a wish to the run and wait for its answer. Raises: ClusterError if there is none."""
+        return self._answer(self.actor.ask.remote(wish))
+
+    def rewind(self, step: int) -> Answer:
+        """Have the run go back to the checkpoint of `step`. Raises: StateError if it is not there, or not whole."""
+        return self._answer(self.actor.rewind.remote(step))
+
+    def _answer(self, asked: Any) -> Answer:  # Any: a reference of Ray's has no type
         try:
-            answer: Answer = ray.get(self.actor.ask.remote(wish), timeout=ANSWER_LIMIT_S)
+            answer: Answer = ray.get(asked, timeout=ANSWER_LIMIT_S)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, RaymegaError) else error from None
         except GetTimeoutError as error:
             raise ClusterError(
                 f"run {self.name} has not answered for {ANSWER_LIMIT_S:.0f} s. See `raymega status {self.name}`."

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import xxhash
 
-from raymega.checkpoint.faults import Needs
 from raymega.checkpoint.find import Found, at_step, newest_complete
 from raymega.checkpoint.preflight import judge, probe
 from raymega.checkpoint.publish import set_aside
@@ -27,11 +26,10 @@ from raymega.control.states import Checkpoint
 from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.by_name import named
-from raymega.driver.going_on import refuse_unlike
+from raymega.driver.going_on import needs_of, place_of, refuse_unlike
 from raymega.driver.in_a_job import is_in_a_job
 from raymega.driver.names import draw_name
 from raymega.driver.paths import refuse_relative, with_absolute_paths
-from raymega.driver.publishing import TOKENS_TOTAL
 from raymega.driver.run_dir import RunDirectory, write_whole
 from raymega.driver.starting_from import check_origin, checkpoint_at
 from raymega.model_shape import checkpoint_bytes, parameter_count
@@ -131,7 +129,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
         config=config,
         run_dir=run_dir,
         checkpoint_dir=checkpoint_dir,
-        checkpoint=_checkpoint(found),
+        checkpoint=None if found is None else place_of(found),
         data=inputs.data,
         eval_batches=inputs.eval_batches,
         warnings=(*told, *room),
@@ -139,8 +137,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
 
 
 def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) -> Found | None:
-    kinds = {"param"} if config.training.optimizer == "sgd" else {"param", "exp_avg", "exp_avg_sq"}
-    needs = Needs(kinds=frozenset(kinds))
+    needs = needs_of(config)
     if resume == "none":
         return None
     found = newest_complete(directory, needs=needs) if resume == "auto" else at_step(
@@ -149,13 +146,6 @@ def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) ->
     if found is not None:
         refuse_unlike(found.manifest, config=config, tokenizer=tokenizer)
     return found
-
-
-def _checkpoint(found: Found | None) -> Checkpoint | None:
-    if found is None:
-        return None
-    tokens = int(found.manifest.scalars.get(TOKENS_TOTAL, 0))
-    return Checkpoint(step=found.manifest.step, uri=found.uri, tokens_total=tokens)
 
 
 def write_config(prepared: Prepared) -> None:

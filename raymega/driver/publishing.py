@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raymega.checkpoint.publish import Published, publish, shards_of
+from raymega.checkpoint.publish import Published, publish, set_aside, shards_of
 from raymega.checkpoint.store import open_store
 from raymega.config.schema import Config
 from raymega.driver.by_name import named
@@ -78,3 +78,7 @@ class Publisher:
         for old in [key for key in self._files if key[0] <= step]:
             del self._files[old]
         return publish(open_store(self.directory), manifest=manifest, keep=self.config.checkpoint.keep)
+
+    def withdraw(self, *, after_step: int) -> None:
+        """Set checkpoints later than `after_step` aside: the run has gone back there."""
+        set_aside(open_store(self.directory), after_step=after_step)

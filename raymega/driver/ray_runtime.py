@@ -173,6 +173,8 @@ class RayRuntime:
                 self._do(self._orders, lambda: self._membership.evaluate(command))
             case ask.PublishCheckpoint():
                 self._do(self._clerk, lambda: self._publish(command))
+            case ask.WithdrawCheckpoints():
+                self._do(self._orders, lambda: self._publisher.withdraw(after_step=command.after_step))
             case ask.Answer():
                 self.desk.answer(command)
             case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.WriteTransition() | ask.Finish():

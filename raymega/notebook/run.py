@@ -9,8 +9,8 @@ Verbs find the controller anew each time: it may have been replaced, or the kern
 import math
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,16 @@ import pyarrow as pa
 from raymega.control.commands import Answer
 from raymega.control.events import CheckpointAsked, PauseAsked, ResumeAsked, SetAsked
 from raymega.driver.accounting import progress_of
-from raymega.driver.background import last_words
-from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.json_lines import read_lines
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
 from raymega.driver.rank_log import log_of_rank
-from raymega.driver.ray_session import ray_of
 from raymega.driver.reading import checkpoint_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.mesh import Mesh
+from raymega.notebook.reaching import LOOK_S, how_it_ended, order_to_kill, reached
 from raymega.notebook.showing import run_html
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
@@ -39,10 +37,6 @@ from raymega.plan.plan import Plan
 from raymega.report.chronicle import marks_of
 from raymega.report.history import history_of
 from raymega.report.report import write_report
-
-LOOK_S = 0.1
-START_LIMIT_S = 120.0
-KILL_AHEAD_S = 1.0  # an order takes that long to reach a worker, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +124,8 @@ class Run:
             if self.is_over():
                 if step is None or self.committed >= step:
                     return self
-                raise StateError(f"run {self.name} is over at step {self.committed}, before step {step}: {self._end()}")
+                why = how_it_ended(self.directory)
+                raise StateError(f"run {self.name} is over at step {self.committed}, before step {step}: {why}")
             if time.monotonic() > until:
                 raise ClusterError(f"run {self.name} is at step {self.committed} after {limit_s:g} s. Wait longer.")
             time.sleep(LOOK_S)
@@ -165,6 +160,14 @@ class Run:
         """Save that boundary's next step."""
         return self._asked(lambda live: live.ask(CheckpointAsked(request=0)))
 
+    def rewind(self, *, step: int) -> str:
+        """Go back to the checkpoint of `step`, which is still kept, and train on from there; later steps are void.
+
+        Raises: StateError naming the checkpoints that are kept. A run that is over goes back as it is started again:
+            `launch(run, resume=step)`.
+        """
+        return self._asked(lambda live: live.rewind(step))
+
     def resize(
         self, *, devices: int | None = None, dp: int | None = None, tp: int | None = None, pp: int | None = None
     ) -> str:
@@ -189,15 +192,9 @@ class Run:
 
     def kill(self, *, worker: int) -> str:
         """Have the worker of this rank end itself by SIGKILL within a step that is near."""
-        plan, last = self.plan, next(iter(list(read_lines(self.directory.metrics))[-1:]), None)
-        if plan is None or not 0 <= worker < len(plan.workers):
-            raise ConfigError(f"run {self.name} has no rank {worker}.")
-        if plan.workers[worker] not in plan.living:
-            raise ConfigError(f"rank {worker} of run {self.name} is lost. Name one of the living.")
-        ahead = 3 if last is None else max(3, math.ceil(KILL_AHEAD_S / max(last["step_s"], 1e-3)))
-        at, step = plan.mesh.coord(worker), self.committed + ahead
-        action = f"F{plan.microbatches_of(replica=at.replica, stage=at.stage)[-1]}"  # every schedule has it
-        order = f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={step} action={action}"
+        last = next(iter(list(read_lines(self.directory.metrics))[-1:]), None)
+        step_s = None if last is None else float(last["step_s"])
+        order = order_to_kill(worker, plan=self.plan, committed=self.committed, step_s=step_s)
         with self._live() as live:
             live.chaos((order,))
         return order
@@ -205,12 +202,12 @@ class Run:
     def stop(self, *, grace_s: float | None = None) -> str:
         """End after the next step, saved; waits for the end. One that is over is left alone."""
         if self.is_over():
-            return f"it is over already: {self._end()}"
+            return f"it is over already: {how_it_ended(self.directory)}"
         with self._live() as live:
             ended = live.stop(grace_s=grace_s)
         if self.keeper is not None:
             self.keeper.wait()
-        return ended.reason if ended is not None else self._end()
+        return ended.reason if ended is not None else how_it_ended(self.directory)
 
     def _asked(self, ask: Callable[[LiveRun], Answer]) -> str:
         with self._live() as live:
@@ -219,28 +216,8 @@ class Run:
             raise ClusterError(f"run {self.name} goes on as it is: {answer.reason}")
         return answer.reason
 
-    @contextmanager
-    def _live(self) -> Iterator[LiveRun]:
-        """The run's controller, once it is there. Raises: ConfigError for a run that is over."""
-        until = time.monotonic() + START_LIMIT_S
-        while not self._is_led():
-            if self.is_over():
-                if self.directory.is_begun():
-                    refuse_if_over(self.name, self.directory)
-                raise ClusterError(f"run {self.name} did not begin: {last_words(self.directory)}")
-            if time.monotonic() > until:
-                raise ClusterError(f"run {self.name} has no controller after {START_LIMIT_S:.0f} s.")
-            time.sleep(LOOK_S)
-        with ray_of(self.directory.lock):
-            yield LiveRun.find(self.name)
-
-    def _is_led(self) -> bool:
-        owner = read_owner(self.directory.lock)
-        return owner is not None and owner.controller == f"raymega:{self.name}" and not owner.is_gone(time.time())
-
-    def _end(self) -> str:
-        over = end_of(self.directory)
-        return str(over["reason"]) if over is not None else last_words(self.directory)
+    def _live(self) -> AbstractContextManager[LiveRun]:
+        return reached(self.name, self.directory, is_over=self.is_over)
 
     def __str__(self) -> str:
         return str(self.status) if self.directory.is_begun() else f"{self.name}  starting"

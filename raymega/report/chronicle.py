@@ -27,6 +27,7 @@ KINDS = {
     "ResumeAsked": "asked for",
     "SetAsked": "asked for",
     "CheckpointAsked": "asked for",
+    "RewindAsked": "asked for",
 }
 WORDS = {
     "Tick": "time passed",

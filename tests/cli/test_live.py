@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from ray.exceptions import RayTaskError
 
 from raymega.config.load import load, to_yaml
 from raymega.control.commands import Answer
@@ -15,7 +16,7 @@ from raymega.control.events import DrainAsked, ResizeAsked
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended
-from raymega.errors import ConfigError
+from raymega.errors import ConfigError, StateError
 from raymega.mesh import Mesh
 
 NODES = [
@@ -41,6 +42,7 @@ class FakeController:
 
     def __post_init__(self) -> None:
         self.ask = Call(lambda wish: self.asked.append(wish) or self.answer)
+        self.rewind = Call(lambda step: self.asked.append(step) or self.answer)
         self.stop = Call(lambda *how: self.asked.append(how))
         self.wait = Call(lambda: Ended(exit_code=75, reason="stopped; step 3 is the newest saved"))
 
@@ -85,6 +87,20 @@ def test_a_run_is_asked_for_another_size(raymega, controller, words, wish):
     assert (ended.code, ended.out, controller.asked) == (0, "demo: so be it\n", [wish])
 
 
+def test_a_run_is_asked_to_go_back_to_a_checkpoint(raymega, controller):
+    ended = raymega("rewind", "demo", "--step", "120")
+    assert (ended.code, ended.out, controller.asked) == (0, "demo: so be it\n", [120])
+
+
+def test_a_checkpoint_that_is_not_kept_is_told_by_the_controller_and_refused(raymega, controller, monkeypatch):
+    def refuse(answer, timeout=None):
+        raise RayTaskError("rewind", "...", StateError("runs/demo has no checkpoint of step 7; there are: 100, 120"))
+
+    monkeypatch.setattr("ray.get", refuse)
+    ended = raymega("rewind", "demo", "--step", "7")
+    assert (ended.code, "there are: 100, 120" in ended.err) == (5, True)
+
+
 def test_a_run_is_asked_to_leave_a_node_in_time(raymega, controller):
     before = time.time()
     assert raymega("drain", "demo", "node-2", "--deadline", "10").code == 0
@@ -117,6 +133,8 @@ def test_a_stop_waits_for_the_end_and_exits_like_the_run(raymega, controller):
         (["drain", "demo"], 2, "RUN and NODE, or RUN and --self"),
         (["drain", "demo", "node-3"], 2, "node-3 is no node of this cluster. Did you mean node-"),
         (["drain", "dmo", "node-1"], 5, "Did you mean demo?"),
+        (["rewind", "demo"], 2, "Missing option '--step'"),
+        (["rewind", "dmo", "--step", "7"], 5, "Did you mean demo?"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(raymega, controller, words, code, says):
@@ -127,6 +145,7 @@ def test_what_cannot_be_meant_is_refused(raymega, controller, words, code, says)
 
 def test_a_run_that_is_over_cannot_be_changed_but_is_stopped_already(raymega, run):
     over(run)
+    assert raymega("rewind", "demo", "--step", "7").code == 2
     ended = raymega("resize", "demo", "--devices", "2")
     assert ended.code == 2
     assert "run demo does not train: it is over: all 20 steps" in ended.err

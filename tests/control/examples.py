@@ -19,6 +19,7 @@ from raymega.control.events import (
     GenerationLeft,
     NodesChanged,
     ResizeAsked,
+    RewindAsked,
     SaveFailed,
     ShardsSaved,
     StateMoved,
@@ -130,6 +131,7 @@ PART = StatePart(worker="w0", step=9, skipped=0, position=72, lr=1e-3, updates=9
 MOVED = StateMoved(worker="w0", generation=G, part=PART, bytes_received=40, seconds={"move": 0.1})
 RESIZE = ResizeAsked(request=7, mesh=Mesh(dp=1, pp=2, tp=1))
 DRAIN = DrainAsked(request=8, node="n1", by_t=130.0, cause="asked by ann")
+BACK = RewindAsked(request=9, to=CKPT, newest=CKPT.step)
 TAKEN = ControllerTakenOver(epoch=2, silent_s=3.0)
 USER, CTRL_C = StopAsked(by="user"), StopAsked(by="interrupt", grace_s=10.0)
 END = (AbortGeneration, StopWorkers, Finish)

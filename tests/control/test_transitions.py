@@ -16,6 +16,7 @@ from raymega.control.commands import (
     Rewind,
     StartWorkers,
     StopWorkers,
+    WithdrawCheckpoints,
     WriteStep,
 )
 from raymega.control.events import EVENTS, CheckpointFailed, Event, ShardsSaved, WorkerBorn, WorkerFailed
@@ -36,6 +37,7 @@ from raymega.control.states import (
 from raymega.control.transitions import FORBIDDEN, TABLE, IllegalTransition, decide
 from raymega.errors import RaymegaBug
 from tests.control.examples import (
+    BACK,
     CTRL_C,
     DRAIN,
     END,
@@ -151,6 +153,8 @@ ROWS: list[tuple[str, Event, type[State], tuple[type[Command], ...], str]] = [
     ("training", WorkerBorn(worker="w4"), Training, NONE, ""),
     ("starting", RESIZE, Starting, (Answer,), "refused: the state of this run cannot be moved"),
     ("stopping", DRAIN, Stopping, (Answer,), "refused: the run is about to end"),
+    ("training", BACK, Settling, (Answer, WithdrawCheckpoints, AbortGeneration), "back to the checkpoint of step 5"),
+    ("moving", BACK, Moving, (Answer,), "refused: nobody trains at this moment"),
     ("settling", MOVED, Settling, NONE, ""),
     ("moving", MOVED, Moving, NONE, ""),
     ("moving", READY, Moving, NONE, ""),

@@ -9,8 +9,11 @@ import psutil
 import pytest
 
 import raymega
+from raymega.checkpoint.find import published_steps
+from raymega.checkpoint.store import open_store
 from raymega.errors import ConfigError, RaymegaError, StateError
 from raymega.notebook.run import Run
+from tests.waiting import eventually
 
 LIMIT_S = 200.0
 TINY: dict[str, Any] = {
@@ -64,12 +67,28 @@ def test_a_run_in_the_background_is_driven_by_whoever_finds_it(run: Run, capsys)
     assert "training goes on" in found.resume()
     found.wait(step=before + 100, limit_s=LIMIT_S)
     assert found.metrics().column("lr")[-1].as_py() == 1e-4
+    goes_back(found)
     assert "stopped and saved" in run.stop()
     assert run.is_over()
     for verb in (found.pause, found.resume, found.step, lambda: found.set(lr=1.0), lambda: found.resize(devices=1)):
         with pytest.raises(ConfigError, match="does not train: it is over"):
             verb()
     assert "over already" in found.stop()
+
+
+def goes_back(run: Run) -> None:
+    """To its only checkpoint, from where each step is done again as it was."""
+    (kept,) = published_steps(open_store(str(run.directory.checkpoints)))
+    with pytest.raises(StateError, match=f"no checkpoint of step {kept + 1}; there are: {kept}"):
+        run.rewind(step=kept + 1)
+    before = run.metrics().column("loss").to_pylist()
+    assert f"back to the checkpoint of step {kept}, as asked" in run.rewind(step=kept)
+    rewound = next(event for event in run.events() if event["event"] == "RewindAsked")
+    eventually(lambda: any("Rewind" in event["commands"] for event in run.events()), limit_s=LIMIT_S, look_s=0.1)
+    run.wait(step=rewound["step"] + 1, limit_s=LIMIT_S)
+    table = run.metrics()
+    assert table.column("step").to_pylist() == list(range(1, len(table) + 1))
+    assert table.column("loss").to_pylist()[: len(before)] == before
 
 
 def test_an_unknown_run_is_refused_with_what_there_is(here: Path):
