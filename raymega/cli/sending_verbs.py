@@ -1,4 +1,4 @@
-"""The verbs that send something away: a run to a cluster, its weights to other programs; `cli.app` has the others."""
+"""The verbs that send something away: a run to a cluster, its state to another run, its weights to other programs."""
 
 from typing import Annotated
 
@@ -70,4 +70,29 @@ def export(
     typer.echo(str(export_run(run_directory(run), to=path, step=step)))
 
 
-SENDING_VERBS = (submit, export)
+def fork(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new run.")],
+    step: Annotated[
+        str, typer.Option(metavar="auto|STEP", help="Which checkpoint; auto: the newest whole one.")
+    ] = "auto",
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over its config; repeatable.")
+    ] = [],  # noqa: B006  typer reads it as the default and copies it
+) -> None:
+    """Lay down a new run that goes on from a checkpoint of another, with another config where that is wanted.
+
+    The other run is only read: it may be going on, or over. Model, seed, batch and tokenizer stay as they are.
+
+    \b
+    Examples:
+      raymega fork quick-otter hot --set training.lr=1e-3
+      raymega fork quick-otter longer --step 120 --set training.steps=5000 --set parallelism.data_parallel_size=4
+    """
+    from raymega.driver.forking import fork_run
+    from raymega.driver.reading import run_directory
+
+    typer.echo(str(fork_run(run_directory(run), name=name, step=step, overrides=tuple(sets))))
+
+
+SENDING_VERBS = (submit, fork, export)

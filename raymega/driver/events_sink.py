@@ -22,6 +22,7 @@ from raymega.control.loop import Turn
 from raymega.driver.json_lines import LineWriter, read_lines
 from raymega.driver.run_dir import write_whole
 
+FORKED = "Forked"  # the first line of a run that begins with the state of another
 HEAVY = ("decided", "heard", "work", "part")  # what rulings and certificates are made on; it is in the journal
 
 

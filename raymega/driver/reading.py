@@ -36,19 +36,19 @@ def config_of(word: str, *, overrides: tuple[str, ...]) -> Config:
 
 def config_from(config: Words, *, overrides: dict[str, Any]) -> Config:
     """The config that `config` stands for, with `overrides` laid over it. Raises: ConfigError."""
-    sets = tuple(_sets(overrides))
+    sets = tuple(sets_of(overrides))
     if isinstance(config, str):
         return config_of(config, overrides=sets)
     text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(config)
     return load(text, source="config", overrides=sets)
 
 
-def _sets(overrides: dict[str, Any], prefix: str = "") -> list[str]:
+def sets_of(overrides: dict[str, Any], prefix: str = "") -> list[str]:
     """`a.b=value` for each value of nested sections."""
     found: list[str] = []
     for key, value in overrides.items():
         if isinstance(value, dict):
-            found += _sets(value, f"{prefix}{key}.")
+            found += sets_of(value, f"{prefix}{key}.")
         else:
             found.append(f"{prefix}{key}={json.dumps(value)}")
     return found

@@ -22,6 +22,7 @@ from shlex import quote
 from typing import Any
 
 from raymega.driver.accounting import progress_of
+from raymega.driver.events_sink import FORKED
 from raymega.driver.json_lines import read_lines
 from raymega.driver.lock import read_owner
 from raymega.driver.memory_use import MemoryUse, memory_lines, memory_of
@@ -37,7 +38,8 @@ class RunStatus:
     """What is known of a run; `None` where nothing was written yet.
 
     Args:
-        standing: the state of its controller while that is alive; else ended (it said so) or lost (it did not).
+        standing: the state of its controller while that is alive; else ended (it said so), lost (it did not), or
+            forked (it has not begun, and has the state of another).
         exit_code: of a run that ended.
         reason: of the last decision.
         goodput: share of all worker-seconds that went into committed steps; `useful`: into their computing.
@@ -123,7 +125,8 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
     event, last = (events or [{}])[-1], (steps or [{}])[-1]
     ended = event.get("event") == "RunEnded"
     alive = owner is not None and not owner.is_gone(now)
-    standing = str(event.get("state", "Starting")).lower() if alive else "ended" if ended else "lost"
+    gone = "ended" if ended else "forked" if event.get("event") == FORKED else "lost"
+    standing = str(event.get("state", "Starting")).lower() if alive else gone
     values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
     times = read_times(run.workers)
     workers = by_worker(times)
@@ -153,7 +156,7 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
         standbys=standbys_of(progress) if alive else {},
         draining=draining_of(progress, now=now) if alive else {},
-        resume_step=None if alive else resume_step_of(progress, said_so=ended),
+        resume_step=None if alive else event["step"] if gone == "forked" else resume_step_of(progress, said_so=ended),
     )
 
 

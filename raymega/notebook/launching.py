@@ -27,16 +27,20 @@ from raymega.notebook.run import Run
 LAUNCHED = "launched.yaml"  # below logs/: what the newest launch in the background was to do
 
 
-def launch(config: Words = "nano", *, background: bool = False, resume: int | str = "auto", **overrides: Any) -> Run:
+def launch(
+    config: Words | Run = "nano", *, background: bool = False, resume: int | str = "auto", **overrides: Any
+) -> Run:
     """Train what `config` says; in the background it goes on without this process.
 
     Args:
+        config: a preset, a file, a config, the sections of one; or a run that is over, or forked, to go on with it.
         overrides: sections laid over the config: `training={"steps": 50}, run={"name": "demo"}`.
         resume: auto (the newest whole checkpoint), none, or a step.
 
     Raises: ConfigError naming the owner where the name is alive with another config; any error of a config.
     """
-    full, directory = resolved(config_from(config, overrides=overrides))
+    words = config.directory.read_config() if isinstance(config, Run) else config
+    full, directory = resolved(config_from(words, overrides=overrides))
     owner = _owner_alive(directory)
     if owner is not None:
         _refuse_if_other(full, directory, owner)

@@ -24,7 +24,7 @@ from raymega.driver.json_lines import read_lines
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
 from raymega.driver.rank_log import log_of_rank
-from raymega.driver.reading import checkpoint_of
+from raymega.driver.reading import checkpoint_of, sets_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError, StateError
@@ -113,6 +113,19 @@ class Run:
         from raymega.driver.exporting import export_run
 
         return str(export_run(self.directory, to=path, step=step))
+
+    def fork(self, name: str, *, step: str = "auto", **overrides: Any) -> "Run":
+        """Lay down a run `name` beside it that goes on from one of its checkpoints: `raymega.launch(run.fork("hot"))`.
+
+        Args:
+            step: auto: the newest whole one.
+            overrides: sections laid over its config: `training={"lr": 1e-3}`.
+        """
+        from raymega.driver.forking import fork_run
+
+        forked = fork_run(self.directory, name=name, step=str(step), overrides=tuple(sets_of(overrides)))
+        print(f"run {name} is forked from {forked.of} after step {forked.step}: {forked.run.path}")
+        return Run.at(forked.run)
 
     def wait(self, *, step: int | None = None, limit_s: float = math.inf) -> "Run":
         """Block until `step` steps are committed, or the run is over; an interrupt leaves the run as it is.

@@ -20,6 +20,7 @@ EVENTS = {
     "checkpoint": "#2e7d32",
     "asked for": "#555555",
     "started again": "#111111",
+    "forked": "#0b7285",
 }
 
 CATEGORIES = {

@@ -28,6 +28,7 @@ KINDS = {
     "SetAsked": "asked for",
     "CheckpointAsked": "asked for",
     "RewindAsked": "asked for",
+    "Forked": "forked",
 }
 WORDS = {
     "Tick": "time passed",

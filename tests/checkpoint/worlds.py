@@ -90,15 +90,18 @@ class Writers:
         return list(shards_of(records))
 
 
-def manifest_of(shards: Sequence[ShardFile], *, step: int, generation: int = 1) -> Manifest:
+def manifest_of(shards: Sequence[ShardFile], *, step: int, generation: int = 1, tokenizer: str = "t") -> Manifest:
     return Manifest(
-        run_id="tiny", step=step, generation=generation, samples=16 * step, seed=7, config_digest="c", tokenizer="t",
-        tensors=EXPECTED, shards=tuple(shards),
+        run_id="tiny", step=step, generation=generation, samples=16 * step, seed=7, config_digest="c",
+        tokenizer=tokenizer, tensors=EXPECTED, shards=tuple(shards),
     )  # fmt: skip
 
 
-def save(uri: str | Path, *, step: int, plan: Plan | None = None, keep: int = 99, generation: int = 1) -> Published:
+def save(
+    uri: str | Path, *, step: int, plan: Plan | None = None, keep: int = 99, generation: int = 1, tokenizer: str = "t"
+) -> Published:
     """Save and publish the state of seed `step`."""
     writers = Writers(plan or plan_of(dp=2, tp=2), open_store(str(uri)), [])
     shards = writers.save(state_of(step), step=step, generation=generation)
-    return publish(writers.store, manifest=manifest_of(shards, step=step, generation=generation), keep=keep)
+    manifest = manifest_of(shards, step=step, generation=generation, tokenizer=tokenizer)
+    return publish(writers.store, manifest=manifest, keep=keep)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from raymega.config.load import load, to_yaml
+from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.lock import RunLock
 from tests.checkpoint.worlds import save
+from tests.driver.test_forking import CONFIG
 
 STEP = {"step": 3, "loss": 6.5, "tokens_per_s": 1234.5, "tokens_total": 900, "mesh": "dp=2 tp=1 pp=2", "generation": 7}
 
@@ -108,3 +110,13 @@ def test_whole_checkpoints_verify(raymega, demo):
     ended = raymega("ckpt", "verify", "demo")
     assert ended.out.split()[:2] == ["step-2", "complete"]
     assert ended.code == 0
+
+
+def test_a_run_is_forked_and_says_how_the_fork_goes_on(raymega, demo):
+    (demo / "config.yaml").write_text(to_yaml(load(json.dumps(CONFIG), source="x")))
+    save(demo / "checkpoints", step=3, tokenizer=load_tokenizer("byte").fingerprint)
+    forked = raymega("fork", "demo", "hot", "--set", "training.lr=1e-4")
+    assert (forked.code, forked.out.startswith("hot: forked from demo after step 3 of 20, in ")) == (0, True)
+    assert raymega("status", "hot").out.startswith("hot  forked  step 3 of 20")
+    assert f"something in {demo.parent}/hot already" in raymega("fork", "demo", "hot").err
+    assert raymega("fork", "dmo", "hot").code == 5

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from raymega.control.events import EVENTS
+from raymega.driver.events_sink import FORKED
 from raymega.pictures import colors
 from raymega.report.chronicle import KINDS, entries_of, kind_of, marks_of, spaced
 from raymega.report.history import History, Launch
@@ -17,7 +18,7 @@ def test_every_kind_of_mark_has_a_colour():
 
 
 def test_every_event_that_is_marked_can_happen():
-    known = {event.__name__ for event in EVENTS} | {"StepRepaired", "NodeDraining", "Resized", "RolledBack"}
+    known = {event.__name__ for event in EVENTS} | {"StepRepaired", "NodeDraining", "Resized", "RolledBack", FORKED}
     assert set(KINDS) <= known
 
 
