@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from raymega.control.commands import Answer
 from raymega.driver.background import last_words
 from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.live_run import LiveRun
@@ -37,6 +38,15 @@ def reached(name: str, directory: RunDirectory, *, is_over: Callable[[], bool]) 
         time.sleep(LOOK_S)
     with ray_of(directory.lock):
         yield LiveRun.find(name)
+
+
+def drained(live: LiveRun, node: str, *, deadline_s: float) -> Answer:
+    """Have the run leave a node, by its id or its beginning, host, or address. Raises: ConfigError."""
+    import ray
+
+    from raymega.driver.drain import node_named
+
+    return live.drain(node_named(node, rows=ray.nodes()), deadline_s=deadline_s, cause="run.drain")[0]
 
 
 def how_it_ended(directory: RunDirectory) -> str:

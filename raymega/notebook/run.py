@@ -29,8 +29,10 @@ from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.mesh import Mesh
-from raymega.notebook.reaching import LOOK_S, how_it_ended, order_to_kill, reached
-from raymega.notebook.showing import run_html
+from raymega.notebook.controls import controls_of
+from raymega.notebook.reaching import LOOK_S, drained, how_it_ended, order_to_kill, reached
+from raymega.notebook.showing import Drawn, run_html
+from raymega.notebook.timelines import timeline_of
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
 from raymega.plan.plan import Plan
@@ -89,6 +91,15 @@ class Run:
             curves.append(Curve(label=beside.name, points=beside._losses(), color="#d1651b", dashed=True))
         marks = marks_of(self.events(), history=history_of(self.directory)) if self.directory.is_begun() else ()
         return loss_picture(curves, marks=marks)
+
+    def timeline(self, *, step: int | None = None) -> Drawn:
+        """What each worker did: over the time that the run was up, and in a step that was traced (the newest)."""
+        return timeline_of(self.directory, step=step)
+
+    def controls(self) -> Any:  # Any: ipywidgets has no types
+        """Buttons for what can be asked of it. Raises: ConfigError where ipywidgets is not installed."""
+        plan, config = self.plan, self.directory.read_config()
+        return controls_of(self, lr=config.training.lr, devices=plan.mesh.size if plan is not None else 1)
 
     def report(self, *, cluster: str | None = None) -> Path:
         """Write all that its directory tells as one page of HTML into it; returns the file."""
@@ -193,15 +204,7 @@ class Run:
 
     def drain(self, node: str, *, deadline_s: float = 30.0) -> str:
         """Leave `node` (its id or its beginning, host, or address) before it is gone."""
-        import ray
-
-        from raymega.driver.drain import node_named
-
-        def drained(live: LiveRun) -> Answer:
-            found = node_named(node, rows=ray.nodes())
-            return live.drain(found, deadline_s=deadline_s, cause="run.drain")[0]
-
-        return self._asked(drained)
+        return self._asked(lambda live: drained(live, node, deadline_s=deadline_s))
 
     def kill(self, *, worker: int) -> str:
         """Have the worker of this rank end itself by SIGKILL within a step that is near."""

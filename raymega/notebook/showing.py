@@ -5,6 +5,7 @@ No scripts and no widgets: text and inline SVG, so that it is seen wherever the 
 
 import html
 import time
+from dataclasses import dataclass
 
 from raymega.control.goodput import GOOD
 from raymega.driver.json_lines import read_lines
@@ -13,23 +14,40 @@ from raymega.driver.run_status import RunStatus, status_with
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_picture
 from raymega.pictures.shares import shares_picture
-from raymega.pictures.svg import Svg
+from raymega.pictures.svg import WIDTH, Svg
 from raymega.report.chronicle import marks_of
 from raymega.report.history import history_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """What prints itself in a terminal, and shows itself in a notebook."""
+
+    text: str
+    html: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
 
 
 def run_html(run: RunDirectory) -> str:
     """All of it; of a run that has not begun, only that."""
     if not run.is_begun():
-        return _page(f"<b>{html.escape(run.path.name)}</b> is starting")
+        return page(f"<b>{html.escape(run.path.name)}</b> is starting")
     history = history_of(run)
     status = status_with(history.progress, run=run, now=time.time())
     progress = history.progress
     if progress is None or progress.plan is None:
-        return _page(_head(status))
+        return page(_head(status))
     losses = tuple((line["step"], line["loss"]) for line in read_lines(run.metrics) if line["loss"] is not None)
     marks = marks_of(read_lines(run.events), history=history)
-    return _page(
+    return page(
         _head(status),
         mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}),
         loss_picture([Curve(label="training", points=losses)], marks=marks),
@@ -48,8 +66,13 @@ def _head(status: RunStatus) -> str:
     return f"<b>{html.escape(status.name)}</b> \u00b7 {html.escape(words)}{said}"
 
 
-def _page(head: str, *pictures: Svg) -> str:
+def captioned(picture: Svg, words: str) -> str:
+    """A picture below words that are HTML."""
+    return f'<div style="color:#666;max-width:{WIDTH}px;margin-bottom:4px">{words}</div>{picture.text}'
+
+
+def page(head: str, *parts: Svg | str) -> str:
     """White paper, whatever the notebook's own colours are."""
-    shown = "".join(f'<div style="margin-top:10px">{picture.text}</div>' for picture in pictures)
+    shown = "".join(f'<div style="margin-top:10px">{part}</div>' for part in parts)
     style = "font-family:sans-serif;font-size:14px;color:#222;background:#fff;padding:8px"
     return f'<div style="{style}">{head}{shown}</div>'

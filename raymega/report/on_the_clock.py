@@ -13,6 +13,7 @@ from typing import Any
 
 from raymega.config.schema import Config
 from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError
 from raymega.pictures.steps import Bar, Row
 from raymega.pipeline.timeline import Timeline
 from raymega.plan.job import job_of
@@ -38,9 +39,17 @@ class Measured:
         return max((bar.end_s for row in self.rows for bar in row.bars), default=0.0)
 
 
-def measured_step(run: RunDirectory) -> Measured | None:
-    """The newest trace that is whole; None: there is none."""
+def measured_step(run: RunDirectory, *, step: int | None = None) -> Measured | None:
+    """The trace of `step`, or the newest one that is whole; None: there is none at all.
+
+    Raises: ConfigError for a step that was not traced.
+    """
     files = sorted(run.traces.glob("step-*.json"), key=_step_of, reverse=True)
+    if step is not None:
+        there = ", ".join(str(_step_of(file)) for file in files) or "none"
+        files = [file for file in files if _step_of(file) == step]
+        if not files:
+            raise ConfigError(f"step {step} was not traced; traces: {there}. log.trace_steps says which steps are.")
     for file in files:
         try:
             trace = json.loads(file.read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from raymega.notebook.showing import run_html
+from raymega.notebook.timelines import timeline_of
 from raymega.report.history import history_of
 from raymega.report.report import report_of
 from tests.report.told_runs import gone_on, sheets, traced
@@ -93,10 +94,11 @@ def test_the_pictures_of_the_page_are_there_and_their_words_can_be_read(tmp_path
     ]  # fmt: skip
     assert faults_of(told) == []
     assert told["width"] <= 1000, "nothing has to be scrolled sideways"
+    cells = f"{run_html(run)}{timeline_of(run).html}"
     notebook = tmp_path / "cell.html"
-    notebook.write_text(f"<!doctype html><html><head><title>x</title></head><body>{run_html(run)}</body></html>")
+    notebook.write_text(f"<!doctype html><html><head><title>x</title></head><body>{cells}</body></html>")
     shown = measured(notebook)
-    assert len(shown["pictures"]) == 3
+    assert len(shown["pictures"]) == 6
     assert faults_of(shown) == []
 
 

@@ -1,0 +1,85 @@
+"""What a run shows of itself in a notebook: its timeline, and its controls; no run is alive here."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ClusterError, ConfigError
+from raymega.notebook.controls import controls_of
+from raymega.notebook.run import Run
+from tests.report.told_runs import gone_on, told_run, traced
+
+
+class Asked:
+    """A run that answers what it is asked, and refuses to be resized."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, verb: str):
+        def ask(**facts: object) -> str:
+            self.asked.append(f"{verb}{facts or ''}")
+            if verb == "resize":
+                raise ClusterError("run demo goes on as it is: <2> devices")
+            return f"{verb}: so be it"
+
+        return ask
+
+    def _repr_html_(self) -> str:
+        return f"<b>{len(self.asked)}</b>"
+
+
+def buttons_of(made) -> dict[str, object]:
+    return {child.description: child for row in made.children[:2] for child in row.children}
+
+
+def test_a_timeline_draws_places_over_time_and_the_step_that_was_traced(tmp_path: Path):
+    run = Run.at(gone_on(tmp_path / "demo"))
+    assert run.timeline()._repr_html_().count("<svg") == 2, "as predicted, where nothing was traced"
+    traced(run.directory, plan=run.plan)
+    shown = run.timeline(step=7)
+    assert shown._repr_html_().count("<svg") == 3
+    assert "Step 7, as it was measured" in shown._repr_html_()
+    first, *lines = str(shown).splitlines()
+    assert first.startswith("demo  up for ")
+    assert sum(line.endswith(", lost") for line in lines) == 2
+    with pytest.raises(ConfigError, match=r"step 9 was not traced; traces: 7\. log\.trace_steps"):
+        run.timeline(step=9)
+
+
+def test_a_run_without_a_place_has_a_timeline_that_says_so(tmp_path: Path):
+    run = told_run(tmp_path / "demo")
+    for file in run.journal.iterdir():
+        file.unlink()
+    assert str(Run.at(run).timeline()) == "demo: nobody has had a place yet"
+
+
+def test_buttons_ask_what_their_verbs_ask_and_show_the_answer():
+    pytest.importorskip("ipywidgets")
+    run = Asked()
+    made = controls_of(run, lr=1e-3, devices=2)
+    buttons = buttons_of(made)
+    for verb in ("look", "pause", "resume", "step", "checkpoint", "set", "resize", "stop"):
+        buttons[verb].click()
+    assert run.asked == [
+        "pause", "resume", "step", "checkpoint", "set{'lr': 0.001}", "resize{'devices': 2}", "stop",
+    ]  # fmt: skip
+    *_, answer, shown = made.children
+    assert (answer.value, shown.value) == ("stop: so be it", "<b>7</b>")
+    buttons["resize"].click()
+    assert answer.value == "run demo goes on as it is: &lt;2&gt; devices"
+
+
+def test_without_ipywidgets_it_is_said_what_to_install(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with pytest.raises(ConfigError, match="pip install ipywidgets"):
+        Run.at(told_run(tmp_path / "demo")).controls()
+
+
+def test_a_run_that_is_over_shows_its_controls_and_refuses_them(tmp_path: Path):
+    pytest.importorskip("ipywidgets")
+    made = Run.at(RunDirectory(path=told_run(tmp_path / "demo").path)).controls()
+    buttons_of(made)["pause"].click()
+    assert "does not train" in made.children[-2].value
