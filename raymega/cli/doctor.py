@@ -7,12 +7,14 @@ missing  ray         not installed. Run make train, or pip install -c constraint
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import resource
 import shutil
 import socket
 import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ FREE_BYTES = 2 * 2**30
 MEMORY_BYTES = 4 * 2**30
 FILES = 4096
 PACKAGES = ("torch", "ray", "pyarrow", "pydantic", "safetensors", "tokenizers", "xxhash", "tensorboardX")
+COMPILED = ("ray", "torch", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,16 @@ def _package(name: str) -> Finding:
 def _python() -> Finding:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     return judged("python", fits=sys.version_info >= (3, 11), detail=detail, way_out="raymega needs 3.11 or newer")
+
+
+def _byte_code() -> Finding:
+    """Every actor loads what it needs: without byte code on disk each compiles some thousand modules first."""
+    found = [spec for name in COMPILED if (spec := importlib.util.find_spec(name)) is not None and spec.origin]
+    raw = [spec.name for spec in found if not Path(importlib.util.cache_from_source(str(spec.origin))).exists()]
+    detail = f"of {', '.join(spec.name for spec in found)} is on disk" if not raw else f"of {', '.join(raw)} is missing"
+    folder = sysconfig.get_path("purelib")
+    way_out = f"Each worker compiles them anew, which takes seconds. Once: {sys.executable} -m compileall -q {folder}"
+    return judged("byte code", fits=not raw, detail=detail, way_out=way_out)
 
 
 def _cpus() -> Finding:
@@ -147,5 +160,5 @@ def _ray_address() -> Finding:
 
 
 LOOKS: tuple[Callable[[], Finding], ...] = (
-    _python, _cpus, _memory, _shared_memory, _disk, _open_files, _host_name, _devices, _ray_address,
+    _python, _byte_code, _cpus, _memory, _shared_memory, _disk, _open_files, _host_name, _devices, _ray_address,
 )  # fmt: skip

@@ -120,6 +120,16 @@ def test_the_doctor_names_what_is_missing(raymega, monkeypatch):
     assert "pip install -c constraints.txt" in ended.out
 
 
+def test_the_doctor_says_what_would_be_compiled_by_every_worker(raymega, monkeypatch, tmp_path):
+    (tmp_path / "uncompiled.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("raymega.cli.doctor.COMPILED", ("uncompiled", "absent"))
+    ended = raymega("doctor")
+    assert ended.code == 0
+    assert "warning  byte code    of uncompiled is missing" in ended.out
+    assert "-m compileall" in ended.out
+
+
 def stub(monkeypatch, train) -> None:
     """Stand in for the driver, which would start Ray."""
     monkeypatch.setitem(sys.modules, "raymega.driver.train", SimpleNamespace(train=train))
