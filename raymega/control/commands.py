@@ -57,6 +57,7 @@ class AssignPlan:
         links: teams that have messages for each other beside those of the routes.
         move: the state of `step` comes from the workers of another plan; nothing is loaded.
         copies: who keeps a copy of whose state from then on.
+        evaluate: the validation after `step` is taken before the next step: it was cut off.
     """
 
     generation: int
@@ -70,6 +71,7 @@ class AssignPlan:
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
     copies: tuple[CopyRoute, ...] = ()
+    evaluate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

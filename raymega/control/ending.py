@@ -11,7 +11,7 @@ Exit code 0 only if the steps asked for were committed (law 10); a user's own st
 
 from dataclasses import replace
 
-from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers, WriteStep
+from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import StopAsked
 from raymega.control.policy import RESUMABLE, stop_exit_code
@@ -32,6 +32,7 @@ from raymega.control.states import (
     plan_of,
     seats_of,
 )
+from raymega.control.validating import unwritten
 
 SAYS = {
     "user": "the user asked to stop",
@@ -173,9 +174,8 @@ def _stop(event: StopAsked, now: float) -> Stop:
 
 
 def _farewell(state: State, over: Over, *, resumable: bool) -> tuple[Command, ...]:
-    story, commands = state.story, list[Command]()
-    if (training := _training(state)) is not None and training.unwritten is not None:
-        commands.append(WriteStep(record=training.unwritten))
+    story = state.story
+    commands = list(unwritten(story))
     if plan_of(state) is not None:
         commands.append(AbortGeneration(generation=story.generation, reason=over.reason))
     if seats := seats_of(state):
@@ -185,13 +185,3 @@ def _farewell(state: State, over: Over, *, resumable: bool) -> tuple[Command, ..
         Finish(exit_code=over.exit_code, reason=over.reason, steps_lost=story.steps_lost, resume_step=resume_step)
     )
     return tuple(commands)
-
-
-def _training(state: State) -> Training | None:
-    match state:
-        case Training():
-            return state
-        case Stopping() | Saving():
-            return state.training
-        case _:
-            return None

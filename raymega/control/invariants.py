@@ -41,6 +41,8 @@ def _invariants(state: State, rules: Rules) -> dict[str, bool]:
         "everyone without whom it cannot go on has a seat": set(members_of(state)) <= set(workers),
         "checkpoint <= committed <= furthest": story.safe_step <= story.committed <= story.furthest,
         "a run that starts has steps left": story.committed <= max(rules.steps, story.safe_step),
+        "a record waits for the loss of the newest step": story.unwritten is None
+        or story.unwritten.step == story.committed,
         "no more recoveries than allowed": story.recoveries <= rules.max_restarts,
         **_of_running(state, rules),
     }

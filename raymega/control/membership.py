@@ -202,7 +202,7 @@ def _is_publishing(state: Saving) -> bool:
     """Is every part of the last checkpoint saved, and nothing more needed of the workers?"""
     training = state.training
     last = [save for save in training.saves if save.step == training.story.committed]
-    return training.unwritten is None and any(save.publishing for save in last)
+    return training.story.unwritten is None and any(save.publishing for save in last)
 
 
 def _without(state: State, gone: set[WorkerId]) -> State:

@@ -164,7 +164,7 @@ def _nearer(brain: Brain, training: Training, change: Change, now: float) -> Cha
 
 def _is_quiet(training: Training, change: Change, now: float) -> bool:
     """Is nothing underway that would be lost with the generation? A deadline does not wait for a checkpoint."""
-    if training.unwritten is not None:
+    if training.story.unwritten is not None:
         return False
     return not training.saves or _is_urgent(change, now, slack_s=0.0)
 

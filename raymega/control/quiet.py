@@ -60,5 +60,5 @@ def leave_in_between(rules: Rules, training: Training, event: StepCommitted) -> 
 
 def _is_busy(training: Training) -> bool:
     """Is anything on its way beside the steps?"""
-    waits = training.unwritten is not None or training.validated is not None
+    waits = training.story.unwritten is not None or training.story.validated is not None
     return waits or bool(training.saves) or training.change is not None or training.repair is not None

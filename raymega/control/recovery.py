@@ -29,7 +29,6 @@ from raymega.control.commands import (
     Rewind,
     StartWorkers,
     StopWorkers,
-    WriteStep,
 )
 from raymega.control.copies_found import CopiesFound
 from raymega.control.decision import Brain, Decision
@@ -78,17 +77,12 @@ class Resume:
 def break_generation(brain: Brain, state: Running, sign: Sign, now: float) -> Decision:
     """End the step for everyone, and find out who is there."""
     settling = _settling(brain, state, sign, now)
-    training = state.training if isinstance(state, Stopping | Saving) else state
-    held = training if isinstance(training, Training) else None
     lost = tuple(worker for worker, _ in sign.lost)
     abort = AbortGeneration(generation=settling.story.generation, reason=sign.reason, lost=lost)
-    commands: tuple[Command, ...] = (abort,)
-    if held is not None and held.unwritten is not None:
-        commands = (abort, WriteStep(record=held.unwritten))
     settled = settle(brain, settling, now)
     if settled.state is settling:
-        return Decision(state=settling, commands=commands, reason=f"{sign.reason}; the step ends for everyone")
-    return _after(commands, settled)
+        return Decision(state=settling, commands=(abort,), reason=f"{sign.reason}; the step ends for everyone")
+    return _after((abort,), settled)
 
 
 def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
@@ -152,7 +146,7 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost} | set(mended.void if isinstance(mended, Mend) else ())
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
-    story = replace(_counted(state, _rewound(state.story, resume)), outlook=_after_move(state, now))
+    story = replace(_counted(state, _rewound(state.story, resume)), outlook=_after_move(state, now), validated=None)
     story = story.owing(save.step for save in state.saves)
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
@@ -280,7 +274,9 @@ def _rewound(story: Story, resume: Resume) -> Story:
     if resume.copied is not None:
         return story.back_at(resume.step)
     tokens = resume.checkpoint.tokens_total if resume.checkpoint is not None else 0
-    return replace(story, committed=resume.step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0)
+    return replace(
+        story, committed=resume.step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0, unwritten=None
+    )
 
 
 def _counted(state: Settling, story: Story) -> Story:

@@ -1,26 +1,41 @@
 """What is heard of while a generation is broken: commits, parts of checkpoints, time. None of it is lost.
 
-A commit whose report comes late counts; a checkpoint whose parts all lie on storage is still published. Who is lost and
-who has left is heard of in `control.membership`; what follows once all are known is decided in `control.recovery`.
+A commit whose report comes late counts, and so does a validation; a checkpoint whose parts all lie on storage is still
+published. Who is lost and who has left is heard of in `control.membership`; what follows once all are known is decided
+in `control.recovery`.
 """
 
 from dataclasses import replace
 
-from raymega.control.commands import Command, WriteStep
+from raymega.control.commands import Command
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, is_overdue
-from raymega.control.events import CheckpointFailed, CheckpointPublished, ShardsSaved, StepCommitted, Tick
+from raymega.control.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    Evaluated,
+    ShardsSaved,
+    StepCommitted,
+    Tick,
+)
 from raymega.control.recovery import settle
 from raymega.control.states import Settling
 from raymega.control.stepping import advance, note_saved, note_taken, publish_complete, record_of, with_checkpoint
+from raymega.control.validating import with_loss, with_record
 
 
 def committed_before_the_break(brain: Brain, state: Settling, event: StepCommitted, now: float) -> Decision:
     """A step whose commit is heard of only now counts as any other; it may be what the workers' states agree on."""
     story = advance(state.story, event)
-    record = record_of(brain.rules, story, state.plan, event)
+    story, written = with_record(brain.rules, story, record_of(brain.rules, story, state.plan, event))
     saves = note_taken(state.saves, step=event.step, tokens_total=story.tokens_total, now=now)
-    return _publish(brain, replace(state, story=story, saves=saves), (WriteStep(record=record),), now)
+    return _publish(brain, replace(state, story=story, saves=saves), written, now)
+
+
+def evaluated_before_the_break(brain: Brain, state: Settling, event: Evaluated, now: float) -> Decision:
+    """The record that waits for this loss is written."""
+    story, written = with_loss(state.story, event)
+    return Decision(state=replace(state, story=story), commands=written)
 
 
 def saved_before_the_break(brain: Brain, state: Settling, event: ShardsSaved, now: float) -> Decision:

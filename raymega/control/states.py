@@ -16,7 +16,6 @@ from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.changing import Change, MoveUnderway, Weighed
 from raymega.control.story import GENERATIONS, Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
-from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan, WorkerId
 
 __all__ = ["GENERATIONS", "Checkpoint", "NodeDevices", "Seat", "Stop", "StopBy", "Story"]
@@ -88,8 +87,6 @@ class Training:
     Args:
         recent_step_s: seconds of the newest steps, oldest first.
         saves: checkpoints that are being written.
-        unwritten: the newest step's record, held back until its validation loss is known.
-        validated: (steps, loss) of a validation that was heard of before the commit of its step.
         repair: the next step is being finished from what was left of it.
         change: the next plan, which is prepared beside the run.
         weighed: the question whether another plan is due, as it was last answered.
@@ -101,8 +98,6 @@ class Training:
     granted: int
     recent_step_s: tuple[float, ...] = ()
     saves: tuple[SavesUnderway, ...] = ()
-    unwritten: StepRecord | None = None
-    validated: tuple[int, float] | None = None
     repair: RepairUnderway | None = None
     change: Change | None = None
     weighed: Weighed | None = None

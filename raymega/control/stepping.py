@@ -11,7 +11,7 @@ rank 0's report of k is heard of. What comes early is kept until then.
 from dataclasses import replace
 
 from raymega.control.broken import RepairUnderway
-from raymega.control.commands import Command, PublishCheckpoint, WriteRepair, WriteStep
+from raymega.control.commands import Command, PublishCheckpoint, WriteRepair
 from raymega.control.decision import Brain, Decision
 from raymega.control.ending import cut_short, finish, give_up, is_overdue, is_saved, where_to_resume
 from raymega.control.events import (
@@ -28,6 +28,7 @@ from raymega.control.preparing import proceed
 from raymega.control.quiet import leave_in_between
 from raymega.control.states import Checkpoint, SavesUnderway, Saving, State, Stopping, Story, Training, with_story
 from raymega.control.story import RECENT_TOKENS
+from raymega.control.validating import with_loss, with_record
 from raymega.errors import NonFiniteError, RaymegaBug, StateError
 from raymega.metrics import StepRecord
 from raymega.plan.plan import Plan
@@ -60,26 +61,17 @@ def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitte
 def commit(rules: Rules, training: Training, event: StepCommitted, now: float) -> tuple[Training, tuple[Command, ...]]:
     """Count the step; its record is written now, or once its validation loss is known."""
     story = advance(training.story, event)
-    record = record_of(rules, story, training.plan, event)
-    commands: list[Command] = [] if training.unwritten is None else [WriteStep(record=training.unwritten)]
-    early = training.validated if training.validated is not None and training.validated[0] == event.step else None
-    if early is not None:
-        record = replace(record, val_loss=early[1])
-    waits = rules.is_evaluated(event.step) and early is None
-    if not waits:
-        commands.append(WriteStep(record=record))
+    story, written = with_record(rules, story, record_of(rules, story, training.plan, event))
     if training.repair is not None:
-        commands.append(_repaired(training.repair, now))
+        written = (*written, _repaired(training.repair, now))
     committed = replace(
         training,
         story=story,
         repair=None,
         recent_step_s=(*training.recent_step_s, *(event.step_s,) * min(event.count, RECENT_STEPS))[-RECENT_STEPS:],
-        unwritten=record if waits else None,
-        validated=None if early is not None else training.validated,
         saves=note_taken(training.saves, step=event.step, tokens_total=story.tokens_total, now=now),
     )
-    return committed, tuple(commands)
+    return committed, written
 
 
 def _repaired(repair: RepairUnderway, now: float) -> WriteRepair:
@@ -114,13 +106,10 @@ def advance(story: Story, event: StepCommitted) -> Story:
 def evaluated(brain: Brain, state: Training | Stopping | Saving, event: Evaluated, now: float) -> Decision:
     """Give the record of its step the validation loss, and write it."""
     training = state if isinstance(state, Training) else state.training
-    record = training.unwritten
-    if record is None or record.step != event.after_step:
-        if event.after_step != training.story.committed + 1:
-            return Decision(state=state)
-        return Decision(state=_with_training(state, replace(training, validated=(event.after_step, event.loss))))
-    written = (WriteStep(record=replace(record, val_loss=event.loss)),)
-    after = _with_training(state, replace(training, unwritten=None))
+    story, written = with_loss(training.story, event)
+    after = _with_training(state, replace(training, story=story))
+    if not written:
+        return Decision(state=after)
     reason = f"validation loss {event.loss:.4f} after step {event.after_step}"
     return _then(written, _finished_or(brain, after, reason))
 
@@ -255,7 +244,7 @@ def _dropped(state: Training | Stopping | Saving, step: int, why: str) -> Decisi
 
 def _finished_or(brain: Brain, state: Training | Stopping | Saving, reason: str) -> Decision:
     """Finish if the last step is saved and its record is written; else go on."""
-    if isinstance(state, Saving) and is_saved(state) and state.training.unwritten is None:
+    if isinstance(state, Saving) and is_saved(state) and state.story.unwritten is None:
         return finish(brain, state)
     return Decision(state=state, reason=reason)
 

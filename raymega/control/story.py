@@ -10,6 +10,7 @@ from typing import Literal
 
 from raymega.control.course import Course
 from raymega.control.outlook import Outlook
+from raymega.metrics import StepRecord
 from raymega.plan.plan import WorkerId
 
 StopBy = Literal["user", "interrupt", "terminate", "client_gone", "deadline"]
@@ -76,6 +77,8 @@ class Story:
         avoided: nodes on which a worker did not come to life; forgotten when the node leaves the list.
         course: what people have asked of its course.
         outlook: what bears on the next plan.
+        unwritten: the newest step's record, held back until its validation loss is known (`control.validating`).
+        validated: (steps, loss) of a validation that was heard of before the commit of its step.
     """
 
     generation: int
@@ -93,6 +96,8 @@ class Story:
     avoided: frozenset[str] = frozenset()
     course: Course = field(default_factory=Course)
     outlook: Outlook = field(default_factory=Outlook)
+    unwritten: StepRecord | None = None
+    validated: tuple[int, float] | None = None
 
     def back_at(self, step: int) -> "Story":
         """The story when `step` steps were committed, which is not long ago."""
@@ -103,6 +108,7 @@ class Story:
             tokens_total=self.tokens_total - sum(self.recent_tokens[-again:]),
             recent_tokens=self.recent_tokens[:-again],
             skipped_in_row=0,
+            unwritten=None,
         )
 
     def owing(self, saves: Iterable[int]) -> "Story":

@@ -87,5 +87,5 @@ def _forgotten(saves: tuple[SavesUnderway, ...]) -> tuple[SavesUnderway, ...]:
 
 def _evaluate_again(training: Training) -> tuple[Command, ...]:
     """The validation that the last step's record waits for."""
-    record = training.unwritten
+    record = training.story.unwritten
     return () if record is None else (Evaluate(generation=training.story.generation, after_step=record.step),)

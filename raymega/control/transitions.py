@@ -69,6 +69,7 @@ from raymega.control.states import (
     Training,
     WaitingForNodes,
 )
+from raymega.control.validating import with_evaluation
 from raymega.errors import RaymegaBug
 
 LATE: Literal["late"] = "late"
@@ -100,7 +101,7 @@ def decide(brain: Brain, state: State, event: Event, now: float) -> Decision:
     if row == IGNORED:
         return Decision(state=state)
     assert callable(row), "the other kinds of row are dealt with"
-    return with_rates(with_copies(brain, row(brain, state, event, now)))
+    return with_evaluation(with_rates(with_copies(brain, row(brain, state, event, now))))
 
 
 def _illegal(state: State, event: Event) -> IllegalTransition:
@@ -219,7 +220,7 @@ _IN_SETTLING: dict[type, Row] = {
     **_ANYWHERE,
     WorkersReady: IGNORED,  # it was ready, and broke before this was heard
     StepCommitted: settling.committed_before_the_break,
-    Evaluated: IGNORED,
+    Evaluated: settling.evaluated_before_the_break,
     GenerationLeft: membership.generation_left,
     ShardsSaved: settling.saved_before_the_break,
     SaveFailed: IGNORED,

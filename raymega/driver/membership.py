@@ -25,7 +25,7 @@ from raymega.driver.threads import Failed
 from raymega.driver.worker_group import WorkerGroup
 from raymega.plan.plan import Plan, WorkerId
 from raymega.train.loss_scale import LossScale, first_scale, scale_after, scale_of_scalars
-from raymega.worker.interface import Assignment, Ready, StepReport
+from raymega.worker.interface import Assignment, EvalReport, Ready, StepReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class _Generation:
 
     `members`: all who have a part in it, those included that only send state. `committed`: the newest step that was
     heard of. `heard`: the decision that led to it. `base`: what was counted up to where `skipped` begins.
+    `evaluated`: the newest step whose validation was heard of.
     """
 
     number: int
@@ -51,6 +52,7 @@ class _Generation:
     base: Counted
     committed: int
     heard: Decided | None = None
+    evaluated: int = -1
     skipped: list[int] = field(default_factory=list)
     ready: set[WorkerId] = field(default_factory=set)
 
@@ -141,6 +143,7 @@ class Membership:
             links=command.links,
             move=command.move,
             copies=command.copies,
+            evaluate=command.evaluate,
         )
         for worker in members:
             self._workers.send(worker, "start", replace(assignment, repair=command.repair.get(worker)))
@@ -173,8 +176,10 @@ class Membership:
             current.ready.add(worker)
             return current.ready == set(current.plan.living)
 
-    def is_news(self, report: StepReport) -> bool:
-        """Note a committed step, whose batch is not needed any more; False if another has told of it before."""
+    def is_news(self, report: StepReport | EvalReport) -> bool:
+        """Note a committed step, whose batch is not needed any more, or a loss; False if told of before."""
+        if isinstance(report, EvalReport):
+            return self._is_first_validation(report)
         with self._lock:
             current = self._current
             if current is None or current.number != report.generation:
@@ -189,6 +194,16 @@ class Membership:
             if report.skipped:
                 current.skipped.append(report.step)
         self._feeder.committed(report.step)
+        return True
+
+    def _is_first_validation(self, report: EvalReport) -> bool:
+        with self._lock:
+            current = self._current
+            if current is None or current.number != report.generation:
+                return False
+            if report.after_step <= current.evaluated or report.after_step < current.committed:
+                return False
+            current.evaluated = report.after_step
         return True
 
     @property

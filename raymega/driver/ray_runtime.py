@@ -52,6 +52,7 @@ from raymega.errors import Superseded
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
     ChaosAsked,
+    EvalReport,
     GenerationBroken,
     Pulse,
     Ready,
@@ -243,7 +244,7 @@ class RayRuntime:
                 return
             case ShardsSaved():
                 self._publisher.saved(worker, report)
-            case StepReport() if not self._membership.is_news(report):
+            case StepReport() | EvalReport() if not self._membership.is_news(report):
                 return
             case GenerationBroken():
                 for commit in report.commits:  # who should have told of them may be gone

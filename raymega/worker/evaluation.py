@@ -15,14 +15,16 @@ from raymega.worker.world import World
 
 
 def evaluate(
-    batches: Iterable[StepBatch], *, executor: Executor, world: World, after_step: int, device: torch.device
-) -> EvalReport:
-    """Run all batches forward; every worker gets the same report.
+    batches: Iterable[StepBatch | None], *, executor: Executor, world: World, after_step: int, device: torch.device
+) -> EvalReport | None:
+    """Run all batches forward; every worker gets the same report, or None once there is no batch for it.
 
     Raises: GroupBroken, CollectiveTimeout, StaleMessage if the world changed.
     """
     loss_sum, tokens = 0.0, 0
     for batch in batches:
+        if batch is None:
+            return None
         facts = sum_facts(_facts(executor, batch, world=world), world=world, check=_no_check, device=device)
         loss_sum, tokens = loss_sum + facts.loss_sum, tokens + facts.tokens
     return EvalReport(after_step=after_step, generation=world.generation, loss=loss_sum / max(1, tokens), tokens=tokens)

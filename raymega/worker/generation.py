@@ -6,8 +6,8 @@ enter: groups, state, Ready or Moved --> run: [ leave -> batch -> step -> report
 
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -26,6 +26,7 @@ from raymega.worker.evaluation import evaluate
 from raymega.worker.held import Held, take_state
 from raymega.worker.interface import (
     Assignment,
+    EvalReport,
     MicrobatchRows,
     Moved,
     Ready,
@@ -69,14 +70,14 @@ class Desk:
 
 
 class Generation:
-    """Runs on the training thread. `work`: what is done of the step in hand; `commits`: reports of the newest steps."""
+    """Runs on the training thread. `work`: what is done of the step in hand; `commits`: what was told of the newest."""
 
     def __init__(self, *, assignment: Assignment, desk: Desk, fabric: Fabric, work: StepWork | None) -> None:
         self.number = assignment.generation
         desk.sheet.begin(self.number, is_moved=assignment.move is not None)
         self.work = work
-        self.commits: deque[StepReport] = deque(maxlen=COMMITS_KEPT)
-        self._assignment, self._desk, self._fabric = assignment, desk, fabric
+        self.commits: deque[StepReport | EvalReport] = deque(maxlen=COMMITS_KEPT)
+        self._assignment, self._desk, self._fabric, self._owes = assignment, desk, fabric, assignment.evaluate
         self._device = torch.device(desk.settings.device)
         self._order: RepairOrder | None = None
         self._outbox: Outbox | None = None
@@ -156,12 +157,15 @@ class Generation:
         state, desk = self._step.state, self._desk
         self._desk.sheet.enter("idle")
         while (leave := desk.orders.next_leave(self.number, state.committed)) is not None:
-            if not leave.has_step:
+            if leave.has_step:
+                desk.held.adopt()
+                desk.copies.begin(state, is_moved=self._assignment.move is not None)
+            else:
                 desk.saves.save(state, generation=self.number)
-                continue
-            desk.held.adopt()
-            desk.copies.begin(state, is_moved=self._assignment.move is not None)
-            if not self._one_step(state, leave):
+            owes, self._owes = self._owes, False
+            if owes and not self._evaluate(state):
+                return
+            if leave.has_step and not self._one_step(state, leave):
                 return
             self._desk.sheet.enter("idle")
 
@@ -246,25 +250,22 @@ class Generation:
 
     def _evaluate(self, state: TrainState) -> bool:
         self._desk.sheet.enter("evaluate")
+        valid = partial(self._batch, "valid", after_step=state.committed, program=self._world.program)
+        batches = (valid(index=index) for index in range(self._assignment.eval_batches))
         report = evaluate(
-            self._eval_batches(state.committed), executor=self._step.executor, world=self._world,
-            after_step=state.committed, device=self._device,
+            batches, executor=self._step.executor, world=self._world, after_step=state.committed, device=self._device,
         )  # fmt: skip
-        if self._desk.orders.is_current(self.number) and self._world.is_root:
-            self._desk.reports.add(report)
+        if report is not None:
+            self._tell(report)
         return self._desk.orders.is_current(self.number)
-
-    def _eval_batches(self, committed: int) -> Iterator[StepBatch]:
-        for index in range(self._assignment.eval_batches):
-            batch = self._batch("valid", after_step=committed, index=index, program=self._world.program)
-            if batch is None:
-                return
-            yield batch
 
     def _report(self, done: Done, state: TrainState, *, began: float, seconds: dict[str, float]) -> None:
         seconds = {**done.seconds, **seconds}
         step_s = time.perf_counter() - began
         report = report_of(done, committed=state.committed, generation=self.number, step_s=step_s, seconds=seconds)
+        self._tell(report)
+
+    def _tell(self, report: StepReport | EvalReport) -> None:
         self.commits.append(report)
         if self._world.is_root:
             self._desk.reports.add(report)

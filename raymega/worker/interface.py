@@ -30,7 +30,7 @@ class StepBatch:
     Args:
         split: train, or valid (forward only).
         step: index of the step from 0; valid: of the batch in the evaluation.
-        after_step: valid: the number of committed steps after which it is evaluated; train: equal to `step`.
+        after_step: valid: the committed steps after which it is evaluated; train: equal to `step`.
         trained_tokens: unmasked targets of the whole global batch: the one divisor of the loss.
         last: valid only: this is the evaluation's last batch.
     """
@@ -66,7 +66,7 @@ class Assignment:
         generation: (controller epoch, n) as one growing integer: epoch * 1_000_000 + n.
         checkpoint: directory URI to load state from; None: first values.
         keep_state: the worker's own state is that of `step` committed steps already; do not load.
-        eval_batches: full batches of one evaluation (the last padded with masked rows); 0: no evaluation.
+        eval_batches: full batches of one evaluation (the last padded with masked rows); `evaluate`: do one first.
         skipped: skipped steps among `step`, so that the rate goes on where it was; `scale` likewise.
         settle: facts of the decision that leads to `step`, for workers that have reduced it and not applied it.
         repair: this worker's part of finishing the step that broke; None: it begins anew.
@@ -92,6 +92,7 @@ class Assignment:
     links: tuple[tuple[Place, Place], ...] = ()
     move: Transition | None = None
     copies: tuple[CopyRoute, ...] = ()
+    evaluate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +184,10 @@ class GenerationBroken:
     This is a promise: nothing of `generation` decides in it any more.
 
     Args:
-        committed: steps its state has seen; -1: it has no state that is whole.
+        committed: steps its state has seen; -1: it has no state that is whole. `decided`: its newest decision.
         decided_in: the generation that decided its state; 0: it is loaded, or of first values.
-        decided: its newest decision, applied or not.
         work: what it has done of the step after `committed`.
-        commits: the newest steps that it committed in `generation`, for when the one who reports them is gone.
+        commits: the newest steps and validations that it did in `generation`, should the one who reports them be gone.
         kept: whole copies of state that it has, snapshots of its own included.
         short_of_memory: it ran out of memory in the step: where, and what for; empty: it did not.
     """
@@ -198,7 +198,7 @@ class GenerationBroken:
     decided_in: int = 0
     decided: Decision | None = None
     work: TeamReport | None = None
-    commits: tuple[StepReport, ...] = ()
+    commits: tuple[StepReport | EvalReport, ...] = ()
     kept: tuple[Kept, ...] = ()
     short_of_memory: str = ""
 

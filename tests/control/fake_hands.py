@@ -6,7 +6,7 @@ is an event at a virtual time; what belonged to a generation or a step that brok
 
 import heapq
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -71,6 +71,17 @@ def nodes(*devices: int) -> tuple[NodeDevices, ...]:
     return tuple(NodeDevices(node=f"n{index}", devices=number) for index, number in enumerate(devices))
 
 
+def val_loss(step: int) -> float:
+    """Of the validation after `step`."""
+    return 5.0 + 0.01 * step
+
+
+def lacks_loss(records: Sequence[StepRecord], rules: Rules) -> list[int]:
+    """Steps whose record should have a validation loss and has not, or has another; the last one may have none."""
+    due = [record for record in records[:-1] if rules.is_evaluated(record.step)]
+    return [record.step for record in due if record.val_loss != val_loss(record.step)]
+
+
 @dataclass(kw_only=True)
 class FakeHands:
     """The cluster `nodes`, and what is going to go wrong in it.
@@ -88,6 +99,7 @@ class FakeHands:
         spoil_move: numbers of transitions in which one member ends with another state.
         unborn: workers that never come to life.
         move_s: what a member takes to send and receive.
+        eval_s: what a validation takes, at the end of which everybody has the loss.
         jitter: seeds by how much what different workers say overtakes each other; 0: not at all.
     """
 
@@ -111,6 +123,7 @@ class FakeHands:
     spoil_move: set[int] = field(default_factory=set)
     unborn: set[str] = field(default_factory=set)
     move_s: float = 0.2
+    eval_s: float = 0.05
     jitter: int = 0
 
     clock: float = 1000.0
@@ -121,7 +134,9 @@ class FakeHands:
     step: int = 0
     until: int = 0
     save_at: set[int] = field(default_factory=set)
-    eval_at: set[int] = field(default_factory=set)
+    eval_at: set[tuple[int, int]] = field(default_factory=set)
+    owes_validation: bool = False
+    validated: Evaluated | None = None
     running: bool = False
     held: dict[str, Version] = field(default_factory=dict)
     decided: Decided | None = None
@@ -204,9 +219,11 @@ class FakeHands:
                 self.until, self.save_at = max(self.until, command.until), self.save_at | set(command.save_at)
                 if self.step in command.save_at:
                     self._save()
+                if self.owes_validation:
+                    self._evaluate()
                 self._go_on()
             case Evaluate():
-                self.eval_at.add(command.after_step)
+                self.eval_at.add((command.generation, command.after_step))
             case PublishCheckpoint():
                 self._later(0.05, lambda: self._publish(command))
             case WriteStep():
@@ -222,7 +239,7 @@ class FakeHands:
         assert command.generation > self.generation
         if command.move is not None:
             return self._move(command)
-        self.move = None
+        self.move, self.validated, self.owes_validation = None, None, command.evaluate
         self.born |= set(command.plan.living)
         fresh = any(worker not in self.left for worker in command.plan.living)
         self._hold(command)
@@ -248,6 +265,7 @@ class FakeHands:
         assert set(command.move.senders) == set(self.plan.living if self.plan else ()) & set(self.seats)
         self.generation, self.plan, self.running, self.move = command.generation, command.plan, False, command
         self.save_at, self.left, self.num_moves = set(), set(), self.num_moves + 1
+        self.validated, self.owes_validation = None, command.evaluate
         members = self._members()
         assert set(members) <= self.born, "nobody is waited for"
         for index, worker in enumerate(members):
@@ -319,12 +337,28 @@ class FakeHands:
         self.step, self.running = step, True
         if step in self.save_at:
             self._save()
-        if step in self.eval_at:
-            self.tell(0.0, Evaluated(generation=self.generation, after_step=step, loss=5.0, tokens=100))
+        if (self.generation, step) in self.eval_at:
+            self._evaluate()
         if step in self.tell_at:
             self.tell(0.0, self.tell_at.pop(step))
         self._go_on()
         return self._committed(step)
+
+    def _evaluate(self) -> None:
+        """Nobody begins the next step before its end."""
+        assert (self.generation, self.step) in self.eval_at, "the rows are on their way"
+        self.running, self.owes_validation = False, False
+        self._later(self.eval_s, self._in_generation(self._has_evaluated))
+
+    def _has_evaluated(self) -> Event | None:
+        """The first worker tells of it before it commits the next step, unless it dies first."""
+        assert self.plan is not None
+        loss = Evaluated(generation=self.generation, after_step=self.step, loss=val_loss(self.step), tokens=100)
+        self.validated, self.running = loss, True
+        first, late_s = self.plan.living[0], min(self._jitter(), 0.5 * self.step_s)
+        self._later(late_s, lambda: loss if first in self.seats else None)
+        self._go_on()
+        return None
 
     def _save(self) -> None:
         """Whoever is lost in the meantime has not saved its part."""
@@ -372,7 +406,10 @@ class FakeHands:
                 self.left.add(worker)
                 event = self._left(worker, generation=generation, reason=reason, step=step)
                 event = replace(event, short_of_memory="in compute (2 GB)" if worker == short else "")
-                self._later(0.03 + self._jitter(), lambda event=event: event if event.worker in self.seats else None)
+                after_s, loss = 0.03 + self._jitter(), self.validated
+                if loss is not None:
+                    self._later(after_s, lambda loss=loss, w=worker: loss if w in self.seats else None)
+                self._later(after_s, lambda event=event: event if event.worker in self.seats else None)
 
     def _left(self, worker: str, *, generation: int, reason: str, step: int) -> GenerationLeft:
         if self.move is not None:

@@ -19,9 +19,9 @@ from raymega.control.events import (
 )
 from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
-from raymega.control.states import Checkpoint, Failed, Finished, Settling, first_state
+from raymega.control.states import Checkpoint, Failed, Finished, Settling, first_state, plan_of, seats_of
 from raymega.mesh import Mesh
-from tests.control.fake_hands import FakeHands, brain, moving_brain, nodes
+from tests.control.fake_hands import FakeHands, brain, lacks_loss, moving_brain, nodes
 
 STEPS = st.integers(1, 20)
 STOPS = st.builds(
@@ -70,6 +70,7 @@ WORLDS = st.fixed_dictionaries(
         "ahead": st.sets(STEPS, max_size=10),
         "save_s": st.sampled_from([0.05, 0.4, 100.0]),
         "step_s": st.sampled_from([0.01, 0.1, 3.0]),
+        "eval_s": st.sampled_from([0.01, 0.5]),
         "jitter": st.integers(0, 1000),
     }
 )
@@ -118,7 +119,7 @@ class Witness:
 
 def lacks_a_holder(turn: Turn) -> bool:
     """Is some box of the plan that broke held by nobody who lives?"""
-    plan, alive = turn.before.plan, {seat.worker for seat in turn.decision.state.seats}
+    plan, alive = plan_of(turn.before), {seat.worker for seat in seats_of(turn.decision.state)}
     return any(
         not alive & {plan.workers[rank] for rank in plan.ring(stage=stage, shard=shard)}
         for stage in range(plan.mesh.pp)
@@ -139,6 +140,7 @@ def test_a_run_keeps_the_invariants_and_ends_once(world, happenings, eval_every,
     assert [type(c) for turn in witness.turns for c in turn.decision.commands].count(Finish) == 1
     assert (hands.finish.exit_code, hands.seats) == (last.exit_code, {}), "nothing is left behind"
     assert [record.step for record in hands.metrics] == list(range(1, last.story.committed + 1))
+    assert lacks_loss(hands.metrics, mind.rules) == []
     if last.exit_code == 0:
         asked = mind.rules.steps if hands.finish.resume_step is None else hands.finish.resume_step
         assert last.story.committed == asked == last.story.safe_step
@@ -156,6 +158,7 @@ def test_a_run_whose_plan_changes_keeps_them_too(world, moves, happenings, stand
     last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
     assert (hands.finish.exit_code, hands.seats) == (last.exit_code, {}), "nothing is left behind"
     assert [record.step for record in hands.metrics] == list(range(1, last.story.committed + 1))
+    assert lacks_loss(hands.metrics, mind.rules) == []
     asked = [turn.event for turn in witness.turns if getattr(turn.event, "request", None) is not None]
     answers = [c for turn in witness.turns for c in turn.decision.commands if isinstance(c, Answer)]
     assert [answer.request for answer in answers] == [event.request for event in asked], "each is answered once"

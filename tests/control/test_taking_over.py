@@ -10,7 +10,7 @@ from raymega.control.states import Failed, Finished, Moving, Settling, Stopping,
 from raymega.control.transitions import decide
 from raymega.mesh import Mesh
 from tests.control.examples import IN, TAKEN, left
-from tests.control.fake_hands import FakeHands, brain, moving_brain, nodes
+from tests.control.fake_hands import FakeHands, brain, lacks_loss, moving_brain, nodes
 from tests.control.taken_over import Death, play_through
 from tests.control.test_repairing import promise
 
@@ -37,6 +37,7 @@ def test_the_run_finishes_from_every_prefix_of_its_journal_and_loses_nothing(sen
         assert last.story.committed == last.story.safe_step == 12
         if world.finish is not None:  # else it was written that the run is over, and no more was done
             assert [record.step for record in world.metrics] == list(range(1, 13)), turn
+            assert lacks_loss(world.metrics, brain(**RULES).rules) == [], turn
             assert (len(world.started), world.seats) == (4, {}), "who was asked for and never came is replaced"
 
 
@@ -104,7 +105,8 @@ def test_controllers_that_die_without_progress_end_the_run():
 )
 def test_whatever_dies_each_step_is_written_once_and_the_run_ends_once(deaths, kill_once, break_once, jitter, work):
     world = hands(kill_once=kill_once, break_once=break_once, jitter=jitter, work=work)
-    last, decided = play_through(world, deaths, brain=brain(max_restarts=20))
+    mind = brain(max_restarts=20, eval_every=3)
+    last, decided = play_through(world, deaths, brain=mind)
     assert isinstance(last, Finished | Failed)
     commands = [command for one in decided for decision in one for command in decision.commands]
     assert sum(isinstance(command, Finish) for command in commands) == 1
@@ -112,6 +114,7 @@ def test_whatever_dies_each_step_is_written_once_and_the_run_ends_once(deaths, k
     if world.finish is not None:
         assert world.seats == {}
         assert [record.step for record in world.metrics] == list(range(1, last.story.committed + 1))
+        assert lacks_loss(world.metrics, mind.rules) == []
 
 
 def resized() -> FakeHands:

@@ -184,7 +184,7 @@ class ThreadRun:
             if isinstance(report, GenerationBroken):
                 return report
 
-    def recover(self, plan: Plan, *, dead: set[str], generation: int) -> Recovered:
+    def recover(self, plan: Plan, *, dead: set[str], generation: int, **fields: object) -> Recovered:
         """What a controller does: promises, a ruling, a repair of the step that broke, and the next generation."""
         living = [name for name in plan.living if name not in dead]
         for name in living:
@@ -203,7 +203,7 @@ class ThreadRun:
             self.workers[name].start(
                 Assignment(
                     generation=generation, plan=found.plan, step=step, store=("127.0.0.1", 0), keep_state=True,
-                    settle=settle, repair=orders[name], links=tuple(found.links),
+                    settle=settle, repair=orders[name], links=tuple(found.links), **fields,
                 )
             )  # fmt: skip
         self.wait_for(Ready, workers=found.plan.living, generation=generation)

@@ -29,6 +29,7 @@ from raymega.metrics import StepRecord
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (
     ChaosAsked,
+    EvalReport,
     GenerationBroken,
     Pulse,
     Ready,
@@ -203,7 +204,7 @@ class ProcessHands:
                 return
             case ShardsSaved():
                 self._publisher.saved(worker, report)
-            case StepReport() if not self._membership.is_news(report):
+            case StepReport() | EvalReport() if not self._membership.is_news(report):
                 return
             case GenerationBroken():
                 for commit in report.commits:
