@@ -62,13 +62,15 @@ def commit(rules: Rules, training: Training, event: StepCommitted, now: float) -
     """Count the step; its record is written now, or once its validation loss is known."""
     story = advance(training.story, event)
     story, written = with_record(rules, story, record_of(rules, story, training.plan, event))
+    steps_s = (event.step_s,) * min(event.count, RECENT_STEPS)
     if training.repair is not None:
         written = (*written, _repaired(training.repair, now))
+        steps_s = ()  # of what was left of the step: it says nothing of the next
     committed = replace(
         training,
         story=story,
         repair=None,
-        recent_step_s=(*training.recent_step_s, *(event.step_s,) * min(event.count, RECENT_STEPS))[-RECENT_STEPS:],
+        recent_step_s=(*training.recent_step_s, *steps_s)[-RECENT_STEPS:],
         saves=note_taken(training.saves, step=event.step, tokens_total=story.tokens_total, now=now),
     )
     return committed, written

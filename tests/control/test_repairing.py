@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raymega.control.arbitration import Decided, Version
+from raymega.control.broken import RepairUnderway
 from raymega.control.commands import AssignPlan, Rewind, StopWorkers, WriteRepair
 from raymega.control.events import CheckpointPublished, GenerationLeft, WorkersReady
 from raymega.control.states import Restoring, Training
@@ -157,3 +158,11 @@ def test_gradients_that_are_lost_with_their_holder_are_told_with_their_norm():
     decision = broken(promise("w0"), promise("w1"), replace(lost("w3"), unsent_norm=0.0125), promise("w2"))
     assert "gradients that it had not sent yet, of norm 0.0125" in decision.reason
     assert "not sent yet" not in broken(promise("w0"), promise("w1"), lost("w3"), promise("w2")).reason
+
+
+def test_the_rest_of_a_step_says_nothing_of_how_long_steps_are():
+    underway = RepairUnderway(step=10, missing=0, recomputed=0, detect_s=0.0, since=99.0, ready_at=99.5)
+    mended = replace(IN["training"], repair=underway, recent_step_s=(1.0,))
+    after = decide(brain(), mended, replace(step(10), step_s=0.001), 100.0).state
+    assert after.recent_step_s == (1.0,)
+    assert after.granted <= 12, "a step of a millisecond would have leave for seconds of them"
