@@ -118,9 +118,14 @@ def _lose_more(
 
 
 def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float) -> Decision:
-    """A worker is out of its generation, alive: the first such sign breaks the generation, the others are answers."""
+    """A worker is out of its generation, alive: the first such sign breaks the generation, the others are answers.
+
+    Whoever has no part in it any more, as after a move of state, is free to go.
+    """
     told = f"{event.worker} left generation {event.generation}: {event.reason}"
-    answer = tuple(map(_leaver, (event, *event.also)))
+    answer = tuple(_leaver(said) for said in (event, *event.also) if said.worker in members_of(state))
+    if not answer:
+        return Decision(state=state)
     match state:
         case Settling():
             known = {said.worker for said in state.left} | {worker for worker, _ in state.lost}

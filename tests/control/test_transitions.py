@@ -154,6 +154,8 @@ ROWS: list[tuple[str, Event, type[State], tuple[type[Command], ...], str]] = [
     ("starting", RESIZE, Starting, (Answer,), "refused: the state of this run cannot be moved"),
     ("stopping", DRAIN, Stopping, (Answer,), "refused: the run is about to end"),
     ("training", BACK, Settling, (Answer, WithdrawCheckpoints, AbortGeneration), "back to the checkpoint of step 5"),
+    ("training", left("w9"), Training, NONE, ""),
+    ("settling", left("w9"), Settling, NONE, ""),
     ("moving", BACK, Moving, (Answer,), "refused: nobody trains at this moment"),
     ("settling", MOVED, Settling, NONE, ""),
     ("moving", MOVED, Moving, NONE, ""),
