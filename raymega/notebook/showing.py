@@ -18,6 +18,8 @@ from raymega.pictures.svg import WIDTH, Svg
 from raymega.report.chronicle import marks_of
 from raymega.report.history import history_of
 
+MESH = "Who trains: a box for each worker, a column for each stage of the model, a row for each replica of it."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
@@ -49,7 +51,7 @@ def run_html(run: RunDirectory) -> str:
     marks = marks_of(read_lines(run.events), history=history)
     return page(
         _head(status),
-        mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}),
+        captioned(mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}), MESH),
         loss_picture([Curve(label="training", points=losses)], marks=marks),
         shares_picture(status.worker_s, workers={}, good=GOOD),
     )

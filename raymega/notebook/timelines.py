@@ -44,8 +44,8 @@ def timeline_of(run: RunDirectory, *, step: int | None = None) -> Drawn:
         drawn = step_picture(measured.rows, span_s=max(spans))
         parts.append(captioned(drawn, f"<b>Step {measured.step}, as it was measured.</b> {LEADS['step']}"))
     if predicted:
-        drawn = step_picture(predicted, span_s=max(spans))
-        parts.append(captioned(drawn, "<b>A step of the newest plan, as it is predicted.</b>"))
+        drawn, how = step_picture(predicted, span_s=max(spans)), "" if measured is not None else f" {LEADS['step']}"
+        parts.append(captioned(drawn, f"<b>A step of the newest plan, as it is predicted.</b>{how}"))
     return Drawn(text="\n".join(_lines(run.path.name, history)), html=page(_head(run.path.name, history), *parts))
 
 

@@ -135,7 +135,7 @@ def _rows(stays: Sequence[Stay]) -> list[tuple[str, str]]:
 
 
 def _labels(node: str, worker: str, *, y: float, is_first: bool) -> list[str]:
-    named = [text(node[:NODE_LETTERS], x=8, y=y, color=FAINT, size=11)] if is_first else []
+    named = [text(f"node {node[:NODE_LETTERS]}", x=8, y=y, color=FAINT, size=11)] if is_first else []
     rule = [line(x=8, y=y - 15, to_x=WIDTH - RIGHT, to_y=y - 15, color=RULE)] if is_first else []
     return [*rule, *named, text(worker, x=LEFT - 8, y=y, anchor="end")]
 
