@@ -41,13 +41,13 @@ from raymega.report.history import history_of
 from raymega.report.report import write_report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Run:
     """A run by its directory. `keeper`: the process that keeps it, where this one has started it."""
 
     name: str
     directory: RunDirectory
-    keeper: "subprocess.Popen[bytes] | None" = field(default=None, repr=False, compare=False)
+    keeper: "subprocess.Popen[bytes] | None" = field(default=None, compare=False)
 
     @classmethod
     def at(cls, directory: RunDirectory) -> "Run":
@@ -234,6 +234,9 @@ class Run:
 
     def _live(self) -> AbstractContextManager[LiveRun]:
         return reached(self.name, self.directory, is_over=self.is_over)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         return str(self.status) if self.directory.is_begun() else f"{self.name}  starting"

@@ -15,14 +15,19 @@ SIZE = 12
 LETTER_W = 6.7  # of the average letter at that size; of a sans-serif face
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Svg:
-    """A picture that shows itself in a notebook."""
+    """A picture that shows itself in a notebook; in a terminal it says how it is kept."""
 
     text: str
 
     def _repr_html_(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return (
+            f"<a picture of {len(self.text):,} letters of SVG: a notebook shows it, str(it) is what a file is to hold>"
+        )
 
     def __str__(self) -> str:
         return self.text
