@@ -40,6 +40,8 @@ ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"  # Ray takes it before any address t
 ENDED = re.compile(r"run \S+ ended with exit code (\d+)")
 STOPPED = 143
 STATUS_LIMIT_S, LOOK_S = 30.0, 0.2
+NO_AGENT = "No available agent"  # Ray's answer, after 10 s, while nobody at its head starts jobs
+AGENT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,8 @@ class Job:
         with _refusals(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
             (Path(folder) / CONFIG).write_text(submission.config, encoding="utf-8")
             client = JobSubmissionClient(address)
-            client.submit_job(
+            send_when_taken(
+                client,
                 entrypoint=submission.entrypoint,
                 submission_id=submission.id,
                 metadata={RUN_KEY: submission.run},
@@ -118,6 +121,30 @@ class Job:
             if JobStatus(info.status).is_terminal() or time.monotonic() > until:
                 return str(info.status.value), info.driver_exit_code
             time.sleep(LOOK_S)
+
+
+def send_when_taken(client: Any, *, limit_s: float = AGENT_LIMIT_S, **job: Any) -> None:  # Any: Ray's, untyped
+    """Submit `job`; a cluster that has just come up answers for a while that it has no agent to start one.
+
+    Such an answer means that nothing was begun, so that the same job may be sent again.
+
+    Raises: ClusterError where it has none for `limit_s`; else what Ray's client raises.
+    """
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            client.submit_job(**job)
+            return
+        except RuntimeError as error:
+            if NO_AGENT not in str(error):
+                raise
+            if time.monotonic() > until:
+                raise ClusterError(
+                    f"the cluster at {client.get_address()} has had no agent that starts jobs for {limit_s:.0f} s: its "
+                    "head is not up yet, or its agent has died. See logs/dashboard_agent.log of the head's Ray session "
+                    "(/tmp/ray/session_latest), and start the head again if it ends with an error."
+                ) from error
+        time.sleep(LOOK_S)
 
 
 def exit_code_of(status: str, code: int | None, *, said: int | None) -> int:

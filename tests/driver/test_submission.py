@@ -4,7 +4,7 @@ import pytest
 
 from raymega.config.load import load
 from raymega.config.schema import Config
-from raymega.driver.submission import ENDED, Job, exit_code_of, submission_of
+from raymega.driver.submission import ENDED, NO_AGENT, Job, exit_code_of, send_when_taken, submission_of
 from raymega.errors import ClusterError, ConfigError
 
 
@@ -53,3 +53,36 @@ def test_an_address_where_nothing_answers_is_named(monkeypatch):
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")  # discard: nobody listens
     with pytest.raises(ClusterError, match=r"no job can be sent to http://127\.0\.0\.1:9: .*--address"):
         Job.submit(submission_of(config()), address="http://127.0.0.1:9")
+
+
+class Head:
+    """A cluster that answers `refusals` before it takes a job."""
+
+    def __init__(self, *refusals: str) -> None:
+        self.refusals, self.taken = list(refusals), []
+
+    def submit_job(self, **job: str) -> None:
+        if self.refusals:
+            raise RuntimeError(self.refusals.pop(0))
+        self.taken.append(job)
+
+    def get_address(self) -> str:
+        return "http://head:8265"
+
+
+def test_a_head_that_has_no_agent_yet_is_asked_again():
+    head = Head(f"status code 500: {NO_AGENT} to submit job", f"status code 500: {NO_AGENT} to submit job")
+    send_when_taken(head, entrypoint="true")
+    assert head.taken == [{"entrypoint": "true"}]
+
+
+def test_a_head_that_never_has_an_agent_is_told_with_a_way_out():
+    with pytest.raises(ClusterError, match=r"http://head:8265 has had no agent.* for 0 s.*dashboard_agent\.log"):
+        send_when_taken(Head(*[f"{NO_AGENT} to submit job"] * 2), limit_s=0.0, entrypoint="true")
+
+
+def test_any_other_refusal_is_not_asked_again():
+    head = Head("status code 500: a job of that name is there", "never asked")
+    with pytest.raises(RuntimeError, match="a job of that name"):
+        send_when_taken(head, entrypoint="true")
+    assert head.refusals == ["never asked"]

@@ -10,15 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
+from ray.job_submission import JobSubmissionClient
 
 from raymega.driver.in_a_job import STOP_WAIT
+from raymega.driver.submission import send_when_taken
+from raymega.errors import ClusterError
 from tests.house.rooms import ROOT
 from tests.waiting import eventually
 
 LIMIT_S, LOOK_S = 120.0, 0.1
 MARK = "RAYMEGA_TEST_CLUSTER"
+SHOWN = 3000  # characters of a log
 STOP_WAIT_S = 1  # from SIGTERM to SIGKILL: no time to save, so that a job that is stopped hands its run over
-STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
+STARTS = 3
+AGENT_LIMIT_S = 40.0  # from a head that is up to one that takes jobs: its agent is another process, which may fail
 
 
 def free_port() -> int:
@@ -44,15 +50,33 @@ class JobCluster:
 
     @classmethod
     def up(cls) -> "JobCluster":
-        """One that is up; those that did not come up are ended before."""
+        """One that takes jobs; those that did not come so far are ended before."""
         for _ in range(STARTS - 1):
             cluster = cls()
-            if cluster.address:
+            if cluster.takes_jobs():
                 return cluster
             cluster.close()
         last = cls()
-        assert last.address, last.log.read_text()
+        if not last.takes_jobs():
+            told = last.said()
+            last.close()
+            pytest.fail(f"no head of Ray has taken a job in {STARTS} starts: {told}")
         return last
+
+    def takes_jobs(self) -> bool:
+        """Is the head up, and does its agent, which it needs for that, start a job that does nothing?"""
+        if not self.address:
+            return False
+        try:
+            send_when_taken(JobSubmissionClient(self.dashboard), limit_s=AGENT_LIMIT_S, entrypoint="true")
+        except (ClusterError, ConnectionError, RuntimeError):
+            return False
+        return True
+
+    def said(self) -> str:
+        """What the head and its agent wrote last."""
+        logs = [self.log, *Path(self.temp).glob("session_2*/logs/dashboard_agent.*")]
+        return "\n".join(f"{log.name}: {log.read_text()[-SHOWN:]}" for log in logs)
 
     def close(self) -> None:
         """End exactly what this has begun."""
