@@ -24,6 +24,7 @@ ROOMS = (*PURE_ROOMS, "comm", "model", "train", "data", "checkpoint", "interop",
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # Ray's own 30 s may be too few beside other tests
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -40,7 +40,8 @@ LOCK_NAME = "owner.lock"
 LONGEST_TEMP = 40  # characters: Ray's socket paths add about 60, and 107 is the most that a socket may have
 SWEEP_AGE_S = 60.0
 REAPER_LIMIT_S = 20.0
-STARTS = 3  # Ray gives itself 30 s to come up, which a busy machine may exceed
+STARTS = 3
+START_LIMIT_S = 60  # of each; Ray's own 30 s may be too few for a busy machine
 SMALLEST_STORE_BYTES = 128 * 2**20
 LARGEST_STORE_BYTES = 2**30
 
@@ -175,6 +176,7 @@ def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[Mapping[st
 def _start(home: Path, *, mark: str, cpus: int) -> None:
     """Start Ray in `home`. Raises: ClusterError if it does not come up."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(START_LIMIT_S))
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets any other program of the machine go first
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
