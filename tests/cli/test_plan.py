@@ -10,8 +10,8 @@ from raymega.errors import ConfigError, PlanError
 MEGATRON = """
 model: {kind: gpt2, hidden_size: 12288, num_layers: 96, num_attention_heads: 96, vocab_size: 51200}
 data: {seq_len: 2048}
-parallelism: {data_parallel_size: 16, tensor_model_parallel_size: 8, pipeline_model_parallel_size: 12}
-training: {batch_size: 1920, micro_batch_size: 10}
+parallelism: {data_parallel_size: 2, tensor_model_parallel_size: 8, pipeline_model_parallel_size: 12}
+training: {batch_size: 240, micro_batch_size: 10}
 """
 
 
@@ -29,12 +29,12 @@ def megatron(tmp_path: Path) -> str:
 
 
 def test_a_layout_that_does_not_fit_is_shown_beside_the_nearest_and_the_best(megatron: str) -> None:
-    text = planned(megatron, "--cluster", "dgx-a100:192", "--precision", "bf16", "--explain")
+    text = planned(megatron, "--cluster", "dgx-a100:24", "--precision", "bf16", "--explain")
     asked, _, nearest = text.splitlines()[1:4]
-    assert asked.startswith("asked    dp=16 tp=8 pp=12, micro-batch 10, 1f1b")
+    assert asked.startswith("asked    dp=2 tp=8 pp=12, micro-batch 10, 1f1b")
     assert "bubble  47.8%" in asked
     assert "does not do: stage 0 needs" in text
-    assert nearest.startswith("nearest  dp=16 tp=8 pp=12, micro-batch 1, 1f1b")
+    assert nearest.startswith("nearest  dp=2 tp=8 pp=12, micro-batch 1, 1f1b")
     assert "layouts estimated" in text
 
 
