@@ -16,7 +16,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan
 from raymega.plan.repairs import PlanRepair, orders_of, repair_plan, stages_of
 from raymega.plan.transition import Transition
-from raymega.worker.interface import Assignment, Decision, GenerationBroken, Moved, Ready, StepReport
+from raymega.worker.interface import Assignment, Decision, EvalReport, GenerationBroken, Moved, Ready, StepReport
 from tests.driver.test_feeder import Mail, plan_of
 
 FACTS = Decided(version=Version(step=7, generation=1), facts=b"\x01\x02")
@@ -102,6 +102,13 @@ def test_a_commit_is_told_once_whoever_tells_of_it(membership):
     assert [membership.is_news(report(step)) for step in (6, 7, 6, 7)] == [True, True, False, False]
     assert membership.heard == FACTS
     assert not membership.is_news(report(8, generation=3))
+
+
+def test_a_validation_is_told_once_whoever_tells_of_it(membership):
+    membership.assign(FIRST)
+    losses = [EvalReport(after_step=step, generation=1, loss=5.0, tokens=8) for step in (5, 5, 6, 5)]
+    assert [membership.is_news(loss) for loss in losses] == [True, False, True, False]
+    assert not membership.is_news(EvalReport(after_step=7, generation=3, loss=5.0, tokens=8))
 
 
 def test_skipped_steps_and_the_newest_decision_outlive_a_repair_but_not_a_return_to_a_checkpoint(membership):
