@@ -11,10 +11,20 @@ from raymega.control.states import SavesUnderway, Training
 
 def grant_on(rules: Rules, training: Training) -> tuple[Training, tuple[Command, ...]]:
     """Extend the leave as policy has it, never beyond the boundary of a change, nor where the run is held."""
-    story, granted = training.story, training.granted
     until = granted_until(
-        committed=story.committed, granted=granted, recent_step_s=training.recent_step_s, steps=rules.steps
-    )
+        committed=training.story.committed, granted=training.granted, recent_step_s=training.recent_step_s,
+        steps=rules.steps,
+    )  # fmt: skip
+    return _grant(rules, training, until=until)
+
+
+def grant_next(rules: Rules, training: Training) -> tuple[Training, tuple[Command, ...]]:
+    """Leave for the one step that everybody waits for, so that a change that is found next can come right after it."""
+    return _grant(rules, training, until=max(training.granted, training.story.committed + 1))
+
+
+def _grant(rules: Rules, training: Training, *, until: int) -> tuple[Training, tuple[Command, ...]]:
+    story, granted = training.story, training.granted
     if training.change is not None and training.change.boundary is not None:
         until = max(granted, min(until, training.change.boundary))
     hold = story.course.hold

@@ -3,8 +3,9 @@
     hands.next_event -> decide -> watchers (journal first) -> hands.carry_out ...
 
 What is written to the journal is on disk before the first command leaves (STEP: a ruling is journalled before it is
-sent). A tick comes at least every `tick_s`, also in a stream of events, so that no deadline is overlooked; in virtual
-time those are left out that would find nothing to decide.
+sent). A tick comes at least every `tick_s`, also in a stream of events, so that no deadline is overlooked, and at once
+where workers got leave first and the rest was put off; in virtual time those are left out that would find nothing to
+decide.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import Event, Tick
+from raymega.control.quiet import is_due_at_once
 from raymega.control.runtime import Runtime
 from raymega.control.states import Failed, Finished, State
 from raymega.control.transitions import decide
@@ -56,7 +58,8 @@ def run(
         if due_t is not None:
             beat_t = _next_beat_t(ticked_t, tick_s=tick_s, now=hands.now(), due_t=due_t(state))
         due_s = beat_t - hands.now()
-        event = hands.next_event(max(0.0, due_s)) if due_s > 0 else None
+        waits = due_s > 0 and not (brain.moves is not None and is_due_at_once(state))
+        event = hands.next_event(due_s) if waits else None
         now = hands.now()
         if event is None:
             event, ticked_t = Tick(), now

@@ -20,6 +20,7 @@ from raymega.control.events import (
     WorkerLost,
     WorkersReady,
 )
+from raymega.control.granting import grant_next
 from raymega.control.preparing import proceed
 from raymega.control.recovery import begin, break_generation, settle
 from raymega.control.states import (
@@ -141,7 +142,7 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
 
 
 def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady, now: float) -> Decision:
-    """Every worker of the plan is in place: train on."""
+    """Every worker of the plan is in place: train on. After a break, what else is due is weighed while they do so."""
     story, plan = state.story, state.plan
     outlook = story.outlook.with_born(plan.living)
     repair = state.repair if isinstance(state, Restoring) else None
@@ -159,7 +160,11 @@ def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady
     if isinstance(state, Restoring) and state.stop is not None:
         return stop_after(brain, training, state.stop)
     ready = f"{plan.mesh} is ready in generation {story.generation}; training goes on after step"
-    return proceed(brain, training, now, reason=f"{ready} {story.committed} of {brain.rules.steps}")
+    reason = f"{ready} {story.committed} of {brain.rules.steps}"
+    if isinstance(state, Restoring):
+        training, granted = grant_next(brain.rules, training)
+        return Decision(state=training, commands=granted, reason=reason)
+    return proceed(brain, training, now, reason=reason)
 
 
 def worker_born(brain: Brain, state: Live, event: WorkerBorn, now: float) -> Decision:

@@ -44,6 +44,11 @@ def tick_due_t(state: State) -> float:
     return state.weighed.again_t if state.weighed.facts == facts_of(state) else float("-inf")
 
 
+def is_due_at_once(state: State) -> bool:
+    """Was leave given before it was weighed whether another plan is due? Then that is found out next, by a tick."""
+    return isinstance(state, Training) and state.weighed is None
+
+
 def leave_in_between(rules: Rules, training: Training, event: StepCommitted) -> tuple[Training, tuple[Command, ...]]:
     """The leave that is given at each of the steps of `event` but the last, all in one."""
     committed, granted, recent = training.story.committed, training.granted, training.recent_step_s

@@ -1,14 +1,17 @@
 """The plan of a live run changes: spares, drains, resizes, returns, and whatever goes wrong with them."""
 
+from dataclasses import replace
+
 import pytest
 
 from raymega.control.commands import Answer, AssignPlan, Grant, Rewind, StopWorkers, WriteTransition
-from raymega.control.events import DrainAsked, NodesChanged, ResizeAsked, StopAsked
+from raymega.control.events import DrainAsked, NodesChanged, ResizeAsked, StopAsked, Tick
 from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
-from raymega.control.states import Failed, Finished, Moving, first_state
+from raymega.control.states import Failed, Finished, Moving, Restoring, first_state
 from raymega.mesh import Mesh
 from tests.control.fake_hands import FakeHands, moving_brain, nodes
+from tests.control.fake_plans import FakeMoves
 
 
 class Witness:
@@ -48,6 +51,28 @@ def test_a_warm_standby_takes_the_place_of_the_lost_and_is_replaced():
     assert hands.metrics[-1].generation == hands.metrics[40].generation
     assert hands.started == ["w0", "w1", "w2", "w3", "w4", "w5"], "one standby, and another once that is used"
     assert [a.plan.lost for a in told(hands, AssignPlan)] == [frozenset(), frozenset({(1, 1)}), frozenset()]
+
+
+class Asked(FakeMoves):
+    """Says so when it is asked for a plan."""
+
+    def plan_for(self, seats: object, wish: object) -> object:
+        self.times.append(len(seats))
+        return super().plan_for(seats, wish)
+
+
+def test_a_repaired_step_gets_leave_before_anyone_is_asked_for_another_plan():
+    mind, hands = moving_brain(save_every=0, standbys=1), FakeHands(nodes=nodes(6), work=True, kill_once={9: 3})
+    mind, witness = replace(mind, moves=(asked := Asked())), Witness(mind.rules)
+    asked.times, counts = [], []
+    witness.saw = lambda turn: (witness.turns.append(turn), counts.append(len(asked.times)))
+    run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
+    at = next(n for n, turn in enumerate(witness.turns) if isinstance(turn.before, Restoring))
+    ready, then = witness.turns[at : at + 2]
+    (grant,) = ready.decision.commands
+    assert (type(grant), grant.until, counts[at]) == (Grant, 9, counts[at - 1]), "the one step, and nobody is asked"
+    assert (type(then.event), then.t, then.decision.state.change.boundary) == (Tick, ready.t, 9), "at once, right after"
+    assert counts[at + 1] > counts[at]
 
 
 def test_no_more_standbys_join_than_places_are_lost():
