@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from raymega.control.commands import Answer
 from raymega.driver.background import last_words
 from raymega.driver.finding import end_of, refuse_if_over
+from raymega.driver.json_lines import Line
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
 from raymega.driver.ray_session import ray_of
@@ -21,7 +22,7 @@ from raymega.plan.plan import Plan
 
 LOOK_S = 0.1
 START_LIMIT_S = 120.0
-KILL_AHEAD_S = 1.0  # an order takes that long to reach a worker, at most
+KILL_AHEAD_S = 2.0  # twice what an order takes to reach a worker, where nothing else is going on
 
 
 @contextmanager
@@ -55,18 +56,19 @@ def how_it_ended(directory: RunDirectory) -> str:
     return str(over["reason"]) if over is not None else last_words(directory)
 
 
-def order_to_kill(worker: int, *, plan: Plan | None, committed: int, step_s: float | None) -> str:
+def order_to_kill(worker: int, *, plan: Plan | None, last: Line | None) -> str:
     """The order by which the worker of this rank ends itself within a step that is near.
 
     Args:
-        step_s: of the newest step; None: there is none yet.
+        last: the newest step, as it stands in the metrics; None: there is none yet.
     Raises: ConfigError if there is no such worker.
     """
     if plan is None or not 0 <= worker < len(plan.workers):
         raise ConfigError(f"the run has no rank {worker}; there are {0 if plan is None else len(plan.workers)}.")
     if plan.workers[worker] not in plan.living:
         raise ConfigError(f"rank {worker} is lost. Name one of the living.")
-    ahead = 3 if step_s is None else max(3, math.ceil(KILL_AHEAD_S / max(step_s, 1e-3)))
+    committed, step_s = (0, KILL_AHEAD_S) if last is None else (int(last["step"]), float(last["step_s"]))
+    ahead = max(3, math.ceil(KILL_AHEAD_S / max(step_s, 1e-3)))
     at = plan.mesh.coord(worker)
     action = f"F{plan.microbatches_of(replica=at.replica, stage=at.stage)[-1]}"  # every schedule has it
     return f"kill stage={at.stage} replica={at.replica} tp={at.shard} step={committed + ahead} action={action}"

@@ -208,10 +208,10 @@ class Run:
 
     def kill(self, *, worker: int) -> str:
         """Have the worker of this rank end itself by SIGKILL within a step that is near."""
-        last = next(iter(list(read_lines(self.directory.metrics))[-1:]), None)
-        step_s = None if last is None else float(last["step_s"])
-        order = order_to_kill(worker, plan=self.plan, committed=self.committed, step_s=step_s)
+        plan = self.plan
         with self._live() as live:
+            last = next(iter(list(read_lines(self.directory.metrics))[-1:]), None)  # only now: connecting takes steps
+            order = order_to_kill(worker, plan=plan, last=last)
             live.chaos((order,))
         return order
 

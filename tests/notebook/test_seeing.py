@@ -8,6 +8,7 @@ import pytest
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError
 from raymega.notebook.controls import controls_of
+from raymega.notebook.reaching import order_to_kill
 from raymega.notebook.run import Run
 from tests.report.told_runs import gone_on, told_run, traced
 
@@ -83,3 +84,12 @@ def test_a_run_that_is_over_shows_its_controls_and_refuses_them(tmp_path: Path):
     made = Run.at(RunDirectory(path=told_run(tmp_path / "demo").path)).controls()
     buttons_of(made)["pause"].click()
     assert "does not train" in made.children[-2].value
+
+
+def test_a_kill_is_ordered_for_work_that_the_worker_has_some_seconds_ahead(tmp_path: Path):
+    plan = Run.at(told_run(tmp_path / "demo")).plan
+    order = order_to_kill(3, plan=plan, last={"step": 40, "step_s": 0.1})
+    assert order == "kill stage=1 replica=1 tp=0 step=60 action=F3"
+    assert " step=3 " in order_to_kill(0, plan=plan, last=None)
+    with pytest.raises(ConfigError, match="no rank 4; there are 4"):
+        order_to_kill(4, plan=plan, last=None)
