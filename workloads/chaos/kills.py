@@ -137,26 +137,28 @@ def kill_last(arena: Arena, case: Kill, *, calm: Outcome) -> str:
 
 def check_undisturbed(found: Outcome, *, calm: Outcome) -> None:
     """Losses, norms, samples and weights are those of the run that nobody disturbed."""
-    assert list(found.kept.records) == list(calm.kept.records)
+    steps, expected = list(found.kept.records), list(calm.kept.records)
+    assert steps == expected, f"recorded {steps}, undisturbed {expected}"
     for step, record in calm.kept.records.items():
         other = found.kept.records[step]
-        assert other.first_sample == record.first_sample
-        assert other.loss == pytest.approx(record.loss, rel=LAW_ONE)
-        assert other.grad_norm == pytest.approx(record.grad_norm, rel=LAW_ONE)
+        told = f"step {step}: {other}, undisturbed {record}"
+        assert other.first_sample == record.first_sample, told
+        assert other.loss == pytest.approx(record.loss, rel=LAW_ONE), told
+        assert other.grad_norm == pytest.approx(record.grad_norm, rel=LAW_ONE), told
     for name, weight in calm.weights.items():
         assert relative(found.weights[name], weight) < LAW_ONE, name
 
 
 def _check_end(found: Outcome, *, victim: WorkerId) -> None:
     assert isinstance(found.end, Finished), found.end
-    assert found.end.exit_code == 0
+    assert found.end.exit_code == 0, found.end
     by_themselves = {worker: code for worker, code in found.died.items() if code is not None}
     assert list(by_themselves) == [victim], by_themselves
-    assert was_killed(by_themselves[victim])
-    assert [worker for _, worker in found.kept.lost] == [victim]
-    assert found.kept.rewound == []
-    assert found.end.story.steps_lost == 0
-    assert len(found.kept.repairs) == 1
+    assert was_killed(by_themselves[victim]), by_themselves
+    assert [worker for _, worker in found.kept.lost] == [victim], found.kept.lost
+    assert found.kept.rewound == [], found.kept.rewound
+    assert found.end.story.steps_lost == 0, found.end
+    assert len(found.kept.repairs) == 1, found.kept.repairs
 
 
 def _check_missing(found: Outcome, *, plan: Plan, victim: WorkerId) -> int:
@@ -166,13 +168,17 @@ def _check_missing(found: Outcome, *, plan: Plan, victim: WorkerId) -> int:
     ordered = {worker: Counter(map(str, order.program)) for worker, order in repaired.repair.items()}
     done = {w: set(_calls(found, generation=before, step=step, worker=w)) for w in plan.workers}
     ran = {w: Counter(_calls(found, generation=repaired.generation, step=step, worker=w)) for w in plan.workers}
-    assert {w: count for w, count in ran.items() if count} == {w: count for w, count in ordered.items() if count}
+    for worker in plan.workers:
+        asked = ordered.get(worker, Counter())
+        assert ran[worker] == asked, f"{worker} ran {ran[worker]} of step {step}, it was to run {asked}"
     teams = [[plan.workers[rank] for rank in plan.team(*place)] for place in plan.teams]
     living = [team for team in teams if victim not in team]
     kept = set().union(*(set.intersection(*(done[w] for w in team)) for team in living))
     work = {str(a) for a in work_of_step(num_stages=len(plan.layers), num_microbatches=plan.num_microbatches)}
     for shard in range(plan.mesh.tp):
-        assert sum((ran[team[shard]] for team in living), Counter()) == Counter(work - kept)
+        again = sum((ran[team[shard]] for team in living), Counter())
+        told = f"missing of step {step} by the calls: {sorted(work - kept)}; run for it: {sorted(again.elements())}"
+        assert again == Counter(work - kept), told
     return len(set().union(*done.values()) & (work - kept))
 
 
