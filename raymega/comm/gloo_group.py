@@ -9,7 +9,7 @@ Large reductions between members of one node go through shared memory (`shared_r
 gloo's own `abort` and `shutdown` do nothing, and dropping a group with a call in flight blocks until that call ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from raymega.plan.plan import WorkerId
 RawGroup = Any  # a dist.ProcessGroupGloo, most of whose methods torch's stub lacks
 Begin = Callable[[RawGroup], dist.Work]
 
+_ALL_TO_ALL = dist.AllToAllOptions()
 _SLOT_BYTES = 1024  # payloads up to 8 bytes less travel in one exchange: facts of 40 micro-batches do
 
 
@@ -102,6 +103,13 @@ class GlooGroup:
         self._count("reduce_scatter", x.nbytes)
         flat_out, flat_x = out.view(-1), x.view(-1)
         self._collective("reduce_scatter", lambda pg: pg._reduce_scatter_base(flat_out, flat_x), x, out).wait()
+
+    def start_all_to_all(
+        self, out: torch.Tensor, x: torch.Tensor, *, out_sizes: Sequence[int], in_sizes: Sequence[int]
+    ) -> Work:
+        self._count("all_to_all", x.nbytes)
+        sizes = list(out_sizes), list(in_sizes)
+        return self._collective("all_to_all", lambda pg: pg.alltoall_base(out, x, *sizes, _ALL_TO_ALL), x, out)
 
     def broadcast(self, x: torch.Tensor, *, src: int) -> None:
         self._count("broadcast", x.nbytes)

@@ -5,7 +5,7 @@ with `GroupBroken` (a peer died, or `abort`), or with `CollectiveTimeout` (the b
 After an error the group is dead; nothing of it is used again.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -57,6 +57,11 @@ class Group(Protocol):
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """`x` is the dim-0 concatenation of `size` pieces shaped like `out`; `out` gets the sum of piece `rank`."""
+
+    def start_all_to_all(
+        self, out: torch.Tensor, x: torch.Tensor, *, out_sizes: Sequence[int], in_sizes: Sequence[int]
+    ) -> Work:
+        """`x` is cut into `in_sizes` elements for each rank, `out` into `out_sizes` from each; both are kept."""
 
     def broadcast(self, x: torch.Tensor, *, src: int) -> None: ...
     def all_gather_bytes(self, payload: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@
 Reductions add up in rank order, so results do not depend on who comes first. How a test breaks things: `local_hub`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,13 @@ class LocalGroup:
         assert x.numel() == self.size * out.numel(), f"x has {x.numel()} elements, needs {self.size * out.numel()}"
         self._collective("reduce_scatter", x, out, what=_shape(x), run=_reduce_scatter).wait()
 
+    def start_all_to_all(
+        self, out: torch.Tensor, x: torch.Tensor, *, out_sizes: Sequence[int], in_sizes: Sequence[int]
+    ) -> Work:
+        self._enter("all_to_all", _num_bytes(x))
+        pieces, places = x.split(list(in_sizes)), out.split(list(out_sizes))
+        return self._round("all_to_all", pieces, places, what=str(x.dtype), run=_all_to_all)
+
     def broadcast(self, x: torch.Tensor, *, src: int) -> None:
         self._collective("broadcast", x, what=f"{src} {_shape(x)}", run=lambda parts: _broadcast(parts, src)).wait()
 
@@ -112,6 +119,9 @@ class LocalGroup:
 
     def _collective(self, op: str, *part: Any, what: str, run: Callable[[list[Any]], None]) -> Work:
         self._enter(op, _num_bytes(part[0]))
+        return self._round(op, *part, what=what, run=run)
+
+    def _round(self, op: str, *part: Any, what: str, run: Callable[[list[Any]], None]) -> Work:
         with self._room.changed:
             self._room.check()
             index, self._num_rounds = self._num_rounds, self._num_rounds + 1
@@ -211,6 +221,13 @@ def _all_gather(parts: list[Any]) -> None:
     whole = torch.cat([x.reshape(-1) for x, _ in parts])
     for _, out in parts:
         out.view(-1).copy_(whole)
+
+
+@torch.no_grad()
+def _all_to_all(parts: list[Any]) -> None:
+    for receiver, (_, places) in enumerate(parts):
+        for (pieces, _), place in zip(parts, places, strict=True):
+            place.copy_(pieces[receiver])
 
 
 @torch.no_grad()

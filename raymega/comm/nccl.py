@@ -14,7 +14,7 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 in a worker's process: torch's own watchdog
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -80,6 +80,14 @@ class NcclGroup:
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._enter("reduce_scatter", x.nbytes)
         self._whole._reduce_scatter_base(out.view(-1), x.view(-1)).wait()
+
+    def start_all_to_all(
+        self, out: torch.Tensor, x: torch.Tensor, *, out_sizes: Sequence[int], in_sizes: Sequence[int]
+    ) -> Work:
+        self._enter("all_to_all", x.nbytes)
+        return NcclWork(
+            self._whole.alltoall_base(out, x, list(out_sizes), list(in_sizes), dist.AllToAllOptions()), x, out
+        )
 
     def broadcast(self, x: torch.Tensor, *, src: int) -> None:
         self._enter("broadcast", x.nbytes)

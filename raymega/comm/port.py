@@ -3,6 +3,8 @@
 blocks of the model --> port --> team of generation 3        attach: team of generation 4
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from raymega.comm.group import Group, GroupSpec, ReduceOp, Work
@@ -45,6 +47,11 @@ class GroupPort:
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._group.reduce_scatter(out, x)
+
+    def start_all_to_all(
+        self, out: torch.Tensor, x: torch.Tensor, *, out_sizes: Sequence[int], in_sizes: Sequence[int]
+    ) -> Work:
+        return self._group.start_all_to_all(out, x, out_sizes=out_sizes, in_sizes=in_sizes)
 
     def broadcast(self, x: torch.Tensor, *, src: int) -> None:
         self._group.broadcast(x, src=src)

@@ -6,7 +6,9 @@ A collective counts once per member, with the bytes of the member's own tensor; 
 
 from collections import Counter
 
-COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_gather_bytes", "barrier"})
+COLLECTIVES = frozenset(
+    {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "all_gather_bytes", "barrier"}
+)
 
 
 class Traffic:

@@ -68,6 +68,20 @@ def test_reductions_may_be_in_flight_together(world: World) -> None:
     assert on_group(world, 2, body) == [[1.0, 3.0, 5.0, 7.0]] * 2
 
 
+def test_each_member_gets_its_part_of_everyones(world: World) -> None:
+    sizes = [2, 0, 3]
+
+    def body(group: Group) -> torch.Tensor:
+        x, out = ramp(group.rank)[:5].clone(), torch.empty(3 * sizes[group.rank])
+        group.start_all_to_all(out, x, out_sizes=[sizes[group.rank]] * 3, in_sizes=sizes).wait()
+        return out
+
+    first, second, third = on_group(world, 3, body)
+    assert torch.equal(first, torch.cat([ramp(r)[:2] for r in range(3)]))
+    assert second.numel() == 0
+    assert torch.equal(third, torch.cat([ramp(r)[2:5] for r in range(3)]))
+
+
 def test_all_gather_puts_ranks_in_order(world: World) -> None:
     def body(group: Group) -> tuple[torch.Tensor, torch.Tensor]:
         stacked, joined = torch.empty(3, 2, 3), torch.empty(6, 3)
