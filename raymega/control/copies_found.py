@@ -14,6 +14,7 @@ from raymega.control.arbitration import Version
 from raymega.control.broken import Leaver
 from raymega.layout.copies import Kept
 from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.shards import holders_of_pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,9 @@ def _of(plan: Plan, has: Mapping[WorkerId, frozenset[Kept]], version: Version) -
     copies: dict[WorkerId, WorkerId] = {}
     for stage in range(plan.mesh.pp):
         for shard in range(plan.mesh.tp):
-            ring = [plan.workers[rank] for rank in plan.ring(stage=stage, shard=shard)]
-            if not set(ring) & set(senders):
+            for ring in holders_of_pieces(plan, stage=stage, shard=shard):
+                if set(ring) & {*senders, *copies}:
+                    continue
                 kept = [(owner, sender) for owner in ring for sender in senders if keeps(sender, owner)]
                 if not kept:
                     return None

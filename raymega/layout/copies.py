@@ -17,6 +17,7 @@ from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
 from raymega.plan.cluster import ZONE_LABEL, is_spot
 from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.shards import holders_of_pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +80,10 @@ def keepers(plan: Plan, *, specs: Iterable[ParamSpec], homes: Mapping[WorkerId, 
 
 
 def _rings(plan: Plan) -> Iterable[tuple[WorkerId, ...]]:
-    """Workers that hold the same boxes."""
+    """Workers that hold the same boxes, or the same piece of them."""
     for stage in range(plan.mesh.pp):
         for shard in range(plan.mesh.tp):
-            yield tuple(plan.workers[rank] for rank in plan.ring(stage=stage, shard=shard))
+            yield from holders_of_pieces(plan, stage=stage, shard=shard)
 
 
 class _Shelves:

@@ -6,7 +6,8 @@
     final_norm.weight  head.out
 
 What is used in one matrix product stands together (wq wk wv; gate up), so that a stage can store it as one matrix.
-Optimizer moments are held in the same boxes as their parameters.
+Optimizer moments are held in the same boxes as their parameters. Where a plan cuts the optimizer state over replicas,
+all of it is cut, parameters too: whole weights are made of the pieces, and are no state.
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from raymega.layout.param_spec import Cut, Owner, ParamSpec
 from raymega.layout.shard_box import Box
 from raymega.layout.tp_split import is_counted, local_box
 from raymega.plan.plan import Plan
+from raymega.plan.shards import num_pieces, pieces_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,8 @@ class Holding:
     """A rank holds `box` of `name`.
 
     Args:
-        counted: of the holders within one replica, this one counts for the norm and is saved. Each replica has one; the
-            sum over a replica's counted boxes covers every element of the model exactly once.
+        counted: of the holders within one replica, this one counts for the norm and is saved. Each replica that holds
+            the piece has one; distinct counted boxes cover every element of the model exactly once.
     """
 
     name: str
@@ -74,6 +76,19 @@ def holdings(specs: Iterable[ParamSpec], plan: Plan) -> tuple[tuple[Holding, ...
     )
 
 
+def piece_box(box: Box, *, piece: int, pieces: int) -> Box | None:
+    """The rows of a shard's box that belong to a piece, as many for each, within one; None if it has none.
+
+    >>> [str(piece_box(Box.parse("4:11,0:6"), piece=piece, pieces=3)) for piece in range(3)]
+    ['4:6,0:6', '6:8,0:6', '8:11,0:6']
+    """
+    if not box.sizes:
+        return box if piece == 0 else None
+    rows = box.sizes[0]
+    found = box.rows(rows * piece // pieces, rows * (piece + 1) // pieces)
+    return found if found.num_elements else None
+
+
 def is_tied(specs: Iterable[ParamSpec]) -> bool:
     """Whether some parameter is held by both ends of the pipeline."""
     return any(spec.owner == "both" for spec in specs)
@@ -81,13 +96,17 @@ def is_tied(specs: Iterable[ParamSpec]) -> bool:
 
 def _holdings_of(specs: tuple[ParamSpec, ...], *, plan: Plan, rank: int) -> Iterable[Holding]:
     coord, tp = plan.mesh.coord(rank), plan.mesh.tp
+    pieces = num_pieces(plan, stage=coord.stage)
+    held = pieces_of(plan, replica=coord.replica, stage=coord.stage)
     for virtual_stage in plan.chunks_of(coord.stage):
         for spec in stage_specs(specs, plan, virtual_stage):
-            box = local_box(spec, tp=tp, shard=coord.shard)
+            local = local_box(spec, tp=tp, shard=coord.shard)
             copy = spec.owner == "both" and virtual_stage > 0  # the first stage's copy of a tied matrix counts
-            if box.num_elements:
-                counted = is_counted(spec, tp=tp, shard=coord.shard) and not copy
-                yield Holding(name=spec.name, box=box, counted=counted)
+            counted = is_counted(spec, tp=tp, shard=coord.shard) and not copy
+            for piece in held:
+                box = piece_box(local, piece=piece, pieces=pieces)
+                if box is not None:
+                    yield Holding(name=spec.name, box=box, counted=counted)
 
 
 def _is_held(owner: Owner, *, layers: tuple[int, int], first: bool, last: bool) -> bool:

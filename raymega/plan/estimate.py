@@ -21,7 +21,8 @@ from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_sec
 from raymega.plan.fitted import Constants
 from raymega.plan.hardware import Device
 from raymega.plan.job import Job
-from raymega.plan.parallel_layout import Recompute, ShardOptimizer
+from raymega.plan.parallel_layout import Recompute
+from raymega.plan.plan import ShardOptimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
 
     weights        n e
     gradients      n 4          accumulated in fp32
-    masters        n 4          where weights are of 16 bits
+    masters        n 4          where weights are of 16 bits, or the optimizer is sharded
     moments        n 8          adamw
     activations    i x what the stage's layers keep (`plan.activations`)
     logits         the last stage's, fp32, of each micro-batch in flight there, and what the head reads
@@ -83,7 +83,7 @@ def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory
     return StageMemory(
         weights=parameters * job.element_bytes,
         gradients=parameters * job.software.gradient_bytes,
-        masters=optimizer_states * (FP32 if job.precision != "fp32" else 0),
+        masters=optimizer_states * (FP32 if _has_masters(job, layout) else 0),
         moments=optimizer_states * (2 * FP32 if job.optimizer == "adamw" else 0),
         activations=_activations(job, layout, stage),
         logits=_logits(job, layout) if stage == _last(layout) else 0.0,
@@ -111,6 +111,11 @@ def optimizer_share(layout: ParallelLayout) -> float:
     """The part of masters and moments that one replica holds."""
     dp = layout.mesh.dp
     return {"none": 1.0, "zero1": 1 / dp, "mirrored": min(1.0, 2 / dp)}[layout.shard_optimizer]
+
+
+def _has_masters(job: Job, layout: ParallelLayout) -> bool:
+    """A shard has fp32 values of its own: the whole weights of any precision are made of them."""
+    return job.precision != "fp32" or layout.shard_optimizer != "none"
 
 
 def in_flight(job: Job, layout: ParallelLayout, *, stage: int) -> int:

@@ -6,20 +6,17 @@ A `Plan` is a layout whose ranks have workers. What a plan does not say yet is a
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from raymega.mesh import Mesh
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.placing import stage_of, virtual_stages_on
 from raymega.plan.activations import RecomputeKind
 from raymega.plan.job import Job
-from raymega.plan.plan import Plan
+from raymega.plan.plan import Plan, ShardOptimizer
 from raymega.plan.stages import Layers
 
 Recompute = RecomputeKind | frozenset[int]
 """Of the forward, in the backward: nothing, attention's core, everything, or everything of these layers."""
-ShardOptimizer = Literal["none", "zero1", "mirrored"]
-"""Masters and moments over the replicas: on each, cut, or cut with a second holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,4 +83,5 @@ def layout_of(plan: Plan) -> ParallelLayout:
         schedule=plan.schedule,
         sequence_parallel=plan.sequence_parallel,
         table=plan.table,
+        shard_optimizer=plan.shard_optimizer,
     )

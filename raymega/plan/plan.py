@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, pairwise, product
-from typing import Any
+from typing import Any, Literal
 
 from raymega.mesh import Coord, Mesh
 from raymega.pipeline.catalog import Schedule, schedule
@@ -20,6 +20,8 @@ from raymega.pipeline.placing import stage_of, virtual_stages_on
 
 WorkerId = str  # names one worker for its whole life ("w3"); never used again in the same run
 Place = tuple[int, int]  # (replica, stage) of a team
+ShardOptimizer = Literal["none", "zero1", "mirrored"]
+"""Masters and moments over the replicas: on each, cut, or cut with a second holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,9 @@ class Plan:
         table: its rows, if it is a file's.
         sequence_parallel: cut activations between tp regions along the sequence.
         lost: teams without a part: their workers stand in `workers`, and do nothing.
+        shard_optimizer: where masters and moments are; `plan.shards` says who holds which piece.
+        mirror_shift: mirrored: the second holder of a piece is so many replicas further on.
+        lost_since: of `lost`, those that are gone since the state was laid out.
         teams: the living ones, by replica, then stage; follows from the others.
         living: the workers of these, in rank order; likewise.
         busiest: the most micro-batches that a team of each stage has; likewise.
@@ -50,6 +55,9 @@ class Plan:
     sequence_parallel: bool = False
     lost: frozenset[Place] = frozenset()
     table: tuple[str, ...] = ()
+    shard_optimizer: ShardOptimizer = "none"
+    mirror_shift: int = 1
+    lost_since: frozenset[Place] = frozenset()
     teams: tuple[Place, ...] = field(init=False, repr=False, compare=False)
     living: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)
     busiest: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -155,6 +163,8 @@ class Plan:
             "routes": [list(x) for x in self.routes], "microbatch_size": self.microbatch_size,
             "schedule": self.schedule, "sequence_parallel": self.sequence_parallel,
             "lost": sorted(map(list, self.lost)), "table": list(self.table),
+            "shard_optimizer": self.shard_optimizer, "mirror_shift": self.mirror_shift,
+            "lost_since": sorted(map(list, self.lost_since)),
         }  # fmt: skip
 
     @classmethod
@@ -169,6 +179,9 @@ class Plan:
             sequence_parallel=data["sequence_parallel"],
             lost=frozenset((replica, stage) for replica, stage in data.get("lost", ())),
             table=tuple(data.get("table", ())),
+            shard_optimizer=data.get("shard_optimizer", "none"),
+            mirror_shift=data.get("mirror_shift", 1),
+            lost_since=frozenset((replica, stage) for replica, stage in data.get("lost_since", ())),
         )
 
     def with_workers(self, workers: tuple[WorkerId, ...]) -> "Plan":

@@ -15,6 +15,7 @@ from raymega.pipeline.missing import TeamReport, team_report
 from raymega.pipeline.repair import Repair, Resend, StagesLost, repair
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
 from raymega.plan.programs import programs_of, team_name
+from raymega.plan.shards import lost_since, without_holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,12 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
         reports: of every living worker of the plan. A worker that took a lost one's place reports no work.
     """
     alive, named = _teams(plan, reports), dict[str, TeamReport]()
+    for stage, piece in without_holder(plan, alive):
+        if any(at == stage for _, at in alive):
+            what = f"piece {piece} of the optimizer state of stage {stage}"
+            return StagesLost(
+                stages=stages_of(plan, stage), reason=f"no living team holds {what}; it comes from elsewhere"
+            )
     for replica, stage in alive:
         members = [reports[plan.workers[rank]] for rank in plan.mesh.team(replica=replica, stage=stage)]
         named[team_name(replica, stage)] = team_report(members)
@@ -176,4 +183,5 @@ def _rerouted(plan: Plan, found: Repair, alive: tuple[Place, ...]) -> Plan:
     for (virtual_stage, microbatch), team in found.moved.items():
         routes[microbatch][plan.stage_of(virtual_stage)] = replica_of[team]
     places = {(replica, stage) for replica in range(plan.mesh.dp) for stage in range(plan.mesh.pp)}
-    return replace(plan, routes=tuple(map(tuple, routes)), lost=frozenset(places - set(alive)))
+    lost = frozenset(places - set(alive))
+    return replace(plan, routes=tuple(map(tuple, routes)), lost=lost, lost_since=lost_since(plan, lost=lost))

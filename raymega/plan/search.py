@@ -20,8 +20,9 @@ from raymega.plan.estimate import Bench, Parts, replica_counts
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
 from raymega.plan.memory import StageMemory, memory_by_stage, stage_memory
-from raymega.plan.parallel_layout import ParallelLayout, Recompute, ShardOptimizer
+from raymega.plan.parallel_layout import ParallelLayout, Recompute
 from raymega.plan.placement import place, places_for_teams
+from raymega.plan.plan import ShardOptimizer
 from raymega.plan.predict import Ground, StepPrediction, predict_layout, step_seconds
 from raymega.plan.seats import StageSeats, seats_of
 from raymega.plan.space import Space

@@ -14,6 +14,7 @@ from itertools import cycle, islice
 
 from raymega.mesh import Coord, Mesh
 from raymega.plan.plan import Place, Plan, WorkerId
+from raymega.plan.shards import laid_out_anew
 from raymega.plan.stages import Layers, layers_of_counts
 
 Team = tuple[WorkerId, ...]  # by shard
@@ -36,7 +37,8 @@ def without_teams(plan: Plan, gone: Collection[Place]) -> Plan | None:
     living = _living(plan.mesh, lost)
     if not all(living):
         return None
-    return replace(plan, lost=lost, routes=spread_routes(num_microbatches=plan.num_microbatches, living=living))
+    routes = spread_routes(num_microbatches=plan.num_microbatches, living=living)
+    return replace(laid_out_anew(plan), lost=lost, routes=routes)
 
 
 def with_teams(plan: Plan, filled: Mapping[Place, Team]) -> Plan:
@@ -47,7 +49,7 @@ def with_teams(plan: Plan, filled: Mapping[Place, Team]) -> Plan:
             workers[rank] = worker
     lost = plan.lost - frozenset(filled)
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(plan.mesh, lost))
-    return replace(plan, workers=tuple(workers), lost=lost, routes=routes)
+    return replace(laid_out_anew(plan), workers=tuple(workers), lost=lost, routes=routes)
 
 
 def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) -> Plan | None:
@@ -85,7 +87,8 @@ def _laid_out(plan: Plan, stages: Sequence[Sequence[Team]], *, layers: Layers) -
                 workers[mesh.rank(Coord(replica, stage, shard))] = worker
     lost = frozenset((r, s) for s, teams in enumerate(stages) for r in range(len(teams), mesh.dp))
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(mesh, lost))
-    return replace(plan, mesh=mesh, workers=tuple(workers), layers=layers, lost=lost, routes=routes)
+    new = laid_out_anew(plan)
+    return replace(new, mesh=mesh, workers=tuple(workers), layers=layers, lost=lost, routes=routes)
 
 
 def _layers_by_teams(num_layers: int, *, teams: Sequence[int]) -> Layers:

@@ -1,3 +1,5 @@
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -5,6 +7,7 @@ import pytest
 
 from raymega.config.schema import ModelConfig
 from raymega.layout.param_layout import holdings, is_tied, param_specs, specs_of_stage, stage_specs
+from raymega.layout.shard_box import Box, uncovered
 from raymega.mesh import Mesh
 from raymega.plan.plan import Plan, straight_routes
 
@@ -56,6 +59,20 @@ def test_counted_holdings_of_a_replica_are_the_model_once(kind, tie, pp, tp):
         counted = [(h.name, h.box) for rank in ranks for h in held[rank] if h.counted]
         assert len(set(counted)) == len(counted)
         assert sum(box.num_elements for _, box in counted) == sum(prod(spec.shape) for spec in specs)
+
+
+@pytest.mark.parametrize("shard_optimizer", ["zero1", "mirrored"])
+@pytest.mark.parametrize(("dp", "pp", "tp"), [(2, 1, 1), (3, 2, 2), (7, 1, 1), (120, 1, 1)])
+def test_pieces_are_the_model_once_and_on_so_many_replicas(dp, pp, tp, shard_optimizer):
+    specs = specs_of(tie_embeddings=True)
+    borders = [round(i * 10 / pp) for i in range(pp + 1)]
+    plan = replace(plan_of(dp=dp, pp=pp, tp=tp, layers=tuple(pairwise(borders))), shard_optimizer=shard_optimizer)
+    counted = Counter((h.name, h.box) for held in holdings(specs, plan) for h in held if h.counted)
+    assert set(counted.values()) == {1 if shard_optimizer == "zero1" else 2}
+    for spec in specs:
+        boxes = [box for name, box in counted if name == spec.name]
+        assert not uncovered(Box.whole(spec.shape), by=sorted(boxes))
+        assert sum(box.num_elements for box in boxes) == prod(spec.shape)
 
 
 def test_a_tied_matrix_lives_on_both_ends_and_counts_on_the_first():
