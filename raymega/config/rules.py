@@ -174,6 +174,7 @@ RULES = (
     ),
     Rule(broken=rules_precision.recomputed_layers_are_there, reads=("parallelism.recompute", "model.num_layers")),
     Rule(broken=rules_precision.selective_knows_the_attention, reads=("parallelism.recompute", "model.custom")),
+    Rule(broken=rules_compression.sums_are_whole, reads=(rules_compression.KEY, "parallelism.shard_optimizer")),
     Rule(broken=rules_compression.it_sends_less, reads=(rules_compression.KEY, DP)),
     Rule(broken=rules_compression.nothing_is_copied_of_it, reads=(rules_compression.KEY, "elastic.copies_every")),
     Rule(broken=_orphans_outlive_a_lease, reads=("elastic.lease_s", "elastic.orphan_lease_s")),

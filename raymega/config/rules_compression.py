@@ -20,6 +20,14 @@ def it_sends_less(config: Config) -> Fault | None:
     return Fault(key=KEY, problem=problem, way_out=f"Use none{', or ' + other[0] if other else ''}, or a smaller {DP}")
 
 
+def sums_are_whole(config: Config) -> Fault | None:
+    """Pieces of the optimizer's state are summed by those who hold them, each alone."""
+    if config.parallelism.grad_compression == "none" or config.parallelism.shard_optimizer == "none":
+        return None
+    problem = f"{config.parallelism.grad_compression} codes whole sums, and shard_optimizer cuts them into pieces"
+    return Fault(key=KEY, problem=problem, way_out="Set one of the two to none")
+
+
 def nothing_is_copied_of_it(config: Config) -> Fault | None:
     """Copies of state would need a full sum each time."""
     if config.parallelism.grad_compression == "none" or config.elastic.copies_every == 0:

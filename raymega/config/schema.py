@@ -132,6 +132,8 @@ class ParallelismConfig(Section):
     """Format in which replicas send each other gradients; what rounding leaves is sent later (error feedback)."""
     grad_compression_between: Literal["replicas", "nodes"] = "replicas"
     """replicas: wherever they lie; nodes: only where the replicas of a stage lie on several nodes."""
+    shard_optimizer: Literal["none", "zero1", "mirrored"] = "none"
+    """Masters, moments; zero1: cut over replicas, a loss goes back to a copy or a checkpoint; mirrored: each on two."""
 
 
 class TrainingConfig(Section):

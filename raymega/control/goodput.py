@@ -41,7 +41,7 @@ CATEGORIES = (
 GOOD = ("useful", "bubble", "exchange", "data")
 OF_PHASE = {
     "compute": "useful", "apply": "useful", "wait_peer": "bubble", "reduce": "exchange", "decide": "exchange",
-    "wait_batch": "data", "snapshot": "checkpoint", "copies": "checkpoint",
+    "gather": "exchange", "wait_batch": "data", "snapshot": "checkpoint", "copies": "checkpoint",
 }  # fmt: skip
 
 

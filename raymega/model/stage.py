@@ -132,14 +132,18 @@ def build_stage(
     team: Group | None,
     seed: int,
     device: torch.device | str = "cpu",
+    masters: bool = True,
 ) -> StageModel:
     """Build the stage with the blocks `layers` (half-open) and its first values.
 
     Args:
         team: the group of its tp shards; None: this shard is the whole team.
         seed: of first values and dropout.
+        masters: keep matrices in fp32 too, whatever the precision.
     """
-    model = blank_stage(config, layers=layers, first=first, last=last, team=team, seed=seed, device=device)
+    model = blank_stage(
+        config, layers=layers, first=first, last=last, team=team, seed=seed, device=device, masters=masters
+    )
     for param in model.params:
         fill_first_values(param.data, spec=param.spec, box=param.box, seed=seed, model=config.model)
     model.flat.cast()
@@ -155,6 +159,7 @@ def blank_stage(
     team: Group | None,
     seed: int,
     device: torch.device | str = "cpu",
+    masters: bool = True,
 ) -> StageModel:
     """As `build_stage`, with zeros for values, which are to come from elsewhere."""
     architecture = architecture_of(config)
@@ -162,8 +167,9 @@ def blank_stage(
     specs = specs_of_stage(architecture.param_specs(), layers=layers, first=first, last=last)
     copies = frozenset(spec.name for spec in specs if spec.owner == "both" and not first)
     flat = FlatParams.build(
-        specs, team=crew, copies=copies, device=torch.device(device), dtype=DTYPES[config.training.precision]
-    )
+        specs, team=crew, copies=copies, device=torch.device(device), dtype=DTYPES[config.training.precision],
+        masters=masters,
+    )  # fmt: skip
     ground = Ground(flat=flat, team=crew, seed=seed, device=torch.device(device))
     builds: list[Callable[[], Part]] = [partial(architecture.embedding, ground)] if first else []
     builds += [partial(_block, architecture, config, ground=ground, layer=layer) for layer in range(*layers)]

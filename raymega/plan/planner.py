@@ -20,6 +20,7 @@ from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.mesh_choice import own_meshes, smaller_meshes, wish
 from raymega.plan.placement import place, places_for_teams, too_few
 from raymega.plan.plan import Plan, WorkerId, straight_routes
+from raymega.plan.shards import mirrored_apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ def _fastest(config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[Worke
 
 def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> Plan:
     found = arranged(config, mesh)
-    return Plan(
+    plan = Plan(
         mesh=mesh,
         workers=_seated(mesh, workers=workers),
         layers=found.layers,
@@ -113,7 +114,9 @@ def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> 
         schedule=found.schedule,
         sequence_parallel=config.parallelism.sequence_parallel and mesh.tp > 1,
         table=found.table,
+        shard_optimizer=config.parallelism.shard_optimizer,
     )
+    return mirrored_apart(plan, node_of=workers)
 
 
 def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId, ...]:

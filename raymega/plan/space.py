@@ -16,7 +16,8 @@ from raymega.config.schema import Config, ParallelismConfig
 from raymega.mesh import Mesh
 from raymega.plan.arranging import arranged
 from raymega.plan.cluster import Cluster
-from raymega.plan.parallel_layout import ParallelLayout, Recompute, ShardOptimizer
+from raymega.plan.parallel_layout import ParallelLayout, Recompute
+from raymega.plan.plan import ShardOptimizer
 
 MOST_CHUNKS = 4
 LARGEST_MICROBATCH = 32
@@ -54,15 +55,13 @@ EVERYTHING = Features(
 
 
 def runnable() -> Features:
-    """What this version can run: the words of its config's schema."""
+    """What this version can run: words of its config's schema. To cut the optimizer state is for the user to ask."""
     words = {name: _words(field.annotation) for name, field in ParallelismConfig.model_fields.items()}
     chunked = "interleaved" in words["schedule"]
     return Features(
         schedules=EVERYTHING.schedules if chunked else EVERYTHING.schedules[:1],
         recompute=tuple(kind for kind in EVERYTHING.recompute if kind in words.get("recompute", ("none",))),
-        shard_optimizer=tuple(
-            kind for kind in EVERYTHING.shard_optimizer if kind in words.get("shard_optimizer", ("none",))
-        ),
+        shard_optimizer=EVERYTHING.shard_optimizer[:1],
     )
 
 
@@ -99,6 +98,7 @@ def asked_layout(config: Config) -> ParallelLayout | None:
         schedule=found.schedule,
         sequence_parallel=axes.sequence_parallel and tp > 1,
         recompute=axes.recompute if isinstance(axes.recompute, str) else frozenset(axes.recompute),
+        shard_optimizer=axes.shard_optimizer,
         table=found.table,
     )
 

@@ -25,7 +25,7 @@ SCALAR = Box((), ())
 
 
 class HeldParam(Protocol):
-    """A parameter as a stage holds it."""
+    """A parameter as a stage holds it, or some of its rows; it lies in [start, end) of flat buffers."""
 
     @property
     def spec(self) -> ParamSpec: ...
@@ -33,6 +33,10 @@ class HeldParam(Protocol):
     def box(self) -> Box: ...
     @property
     def counted(self) -> bool: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
     def view(self, flat: Tensor) -> Tensor: ...
 
 

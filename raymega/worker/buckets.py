@@ -44,7 +44,7 @@ def buckets_of(state: TrainState, *, bucket_bytes: int) -> tuple[Bucket, ...]:
     found = [
         bucket
         for stage, chunk in state.chunks.items()
-        if chunk.reduced is not None
+        if chunk.is_summed
         for bucket in chunk_buckets(
             chunk.model.flat, first_use=chunk.model.first_use, stage=stage, bucket_bytes=bucket_bytes
         )

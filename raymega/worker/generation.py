@@ -23,6 +23,7 @@ from raymega.plan.repairs import RepairOrder, stages_of
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
 from raymega.worker.evaluation import evaluate
+from raymega.worker.gather import complete
 from raymega.worker.held import Held, take_state
 from raymega.worker.interface import (
     Assignment,
@@ -102,6 +103,7 @@ class Generation:
         state = take_state(self._assignment, held=self._desk.held, settings=self._desk.settings, world=self._world)
         self._prepare(state)
         self._settle(state)
+        complete(state, world=self._world)
         seconds = {"build": built - began, "load": time.perf_counter() - built}
         return Ready(generation=self.number, committed=state.committed, seconds=seconds)
 
@@ -120,6 +122,7 @@ class Generation:
         state = TrainState.blank(settings.config, world=self._world, device=self._device, old=live)
         moved = mover.move(old=old, new=state)
         self._prepare(state)
+        complete(state, world=self._world)
         self._desk.held.offer(state)
         return replace(moved, seconds={"regroup": built - began, **moved.seconds})
 
@@ -184,6 +187,7 @@ class Generation:
         if done is None:
             return False
         self.work, self._order = None, None
+        done = self._step.gather(done)
         self._desk.sheet.commit(state.committed, wait_s=done.work.wait_s)
         self._desk.log.release(through_step=batch.step)
         stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0

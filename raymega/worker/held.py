@@ -14,8 +14,9 @@ import torch
 
 from raymega.errors import RaymegaBug
 from raymega.plan.plan import Plan, WorkerId
+from raymega.worker.chunk import Seat
 from raymega.worker.interface import Assignment, WorkerSettings
-from raymega.worker.state import Seat, TrainState
+from raymega.worker.state import TrainState
 from raymega.worker.world import World
 
 

@@ -20,8 +20,12 @@ import torch
 from raymega.comm.group import Work
 from raymega.errors import ClusterError
 from raymega.worker.buckets import Bucket
-from raymega.worker.state import Chunk, TrainState
+from raymega.worker.chunk import Chunk
+from raymega.worker.scatter import PieceSum, copy_to_mirrors, sum_tied_pieces
+from raymega.worker.state import TrainState
 from raymega.worker.world import World
+
+MOST_EXCHANGES = 16  # a guess: 64 MiB on their way, and as much again where they come together
 
 
 class GradientSums:
@@ -34,7 +38,9 @@ class GradientSums:
         self._state, self._world, self._begins, self._full = state, world, begins, full
         self._left = deque(buckets)
         self._passed: dict[int, int] = {}
-        self._works: list[Work] = []
+        self._works: deque[Work] = deque()
+        self._begun = 0
+        self._with_partial: dict[int, torch.Tensor] = {}
         self._first_s: float | None = None
         self._broken: ClusterError | None = None
 
@@ -42,7 +48,7 @@ class GradientSums:
         """The last backward of a chunk has passed `part`: begin what is complete now, in the order of all."""
         self._passed[stage] = part
         try:
-            while self._broken is None and self._left and self._is_complete(self._left[0]):
+            while self._broken is None and self._left and self._is_complete(self._left[0]) and self._has_room:
                 self._begin(self._left[0])
         except ClusterError as error:  # the backward goes on: what it adds is kept, whatever became of the sums
             self._broken = error
@@ -52,29 +58,39 @@ class GradientSums:
         return ((self._first_s, now),) if self._first_s is not None and self._first_s < now else ()
 
     def finish(self) -> None:
-        """Begin what is left, and fill every chunk's `reduced`.
+        """Begin what is left, and fill every chunk's `reduced`, or its pieces'.
 
-        Raises: GroupBroken or CollectiveTimeout if someone is lost; `reduced` is then void.
+        Raises: GroupBroken or CollectiveTimeout if someone is lost; what was reduced is then void.
         """
         if self._broken is not None:
             raise self._broken
         self._sum_partial()
         while self._left:
+            if not self._has_room:
+                self._works.popleft().wait()
             self._begin(self._left[0])
-        for work in self._works:
-            work.wait()
-        _sum_tied([chunk for chunk in self._state.chunks.values() if chunk.reduced is not None], world=self._world)
+        while self._works:
+            self._works.popleft().wait()
+        summed = [chunk for chunk in self._state.chunks.values() if chunk.is_summed]
+        if self._state.is_cut:
+            sum_tied_pieces(summed, world=self._world)
+            copy_to_mirrors(self._state, world=self._world)
+        else:
+            _sum_tied(summed, world=self._world)
 
     def _begin(self, bucket: Bucket) -> None:
         chunk = self._state.chunks[bucket.stage]
-        self._begins(len(self._works))
+        self._begins(self._begun)
         self._first_s = self._first_s or time.perf_counter()
-        source = chunk.reduced_grad if bucket.part is None else chunk.model.flat.grad
+        source = chunk.model.flat.grad if bucket.part is not None else self._with_partial[bucket.stage]
         self._works.append(self._start(chunk, bucket, source=source))
         self._left.popleft()
+        self._begun += 1
 
     def _start(self, chunk: Chunk, bucket: Bucket, *, source: torch.Tensor) -> Work:
         ring, out = self._world.ring, chunk.reduced_grad
+        if chunk.is_cut:
+            return PieceSum(chunk, bucket=bucket, world=self._world).start(source)
         if chunk.coding is None:
             return ring.start_all_reduce(source[bucket.start : bucket.end], out=out[bucket.start : bucket.end])
         return chunk.coding.start_sum(
@@ -86,19 +102,27 @@ class GradientSums:
             out=out,
         )
 
+    @property
+    def _has_room(self) -> bool:
+        """Pieces travel in buffers of their own, of which there are so many."""
+        return not self._state.is_cut or len(self._works) < MOST_EXCHANGES
+
     def _is_complete(self, bucket: Bucket) -> bool:
         passed = self._passed.get(bucket.stage)
         return passed is not None and bucket.part is not None and bucket.part >= passed
 
     def _sum_partial(self) -> None:
         """What a team adds up, it adds up before the replicas do, beside the accumulators."""
-        for bucket in self._left:
-            if bucket.part is None:
-                chunk, stretch = self._state.chunks[bucket.stage], slice(bucket.start, bucket.end)
-                chunk.reduced_grad[stretch].copy_(chunk.model.flat.grad[stretch])
-        for chunk in self._state.chunks.values():
-            if chunk.model.has_partial_grads:
-                chunk.model.sum_partial_grads(out=chunk.reduced_grad)
+        partial = {stage: chunk for stage, chunk in self._state.chunks.items() if chunk.model.has_partial_grads}
+        for stage, chunk in partial.items():
+            out = self._with_partial[stage] = (
+                torch.empty_like(chunk.model.flat.grad) if chunk.is_cut else chunk.reduced_grad
+            )
+            for bucket in self._left:
+                if bucket.stage == stage and bucket.part is None:
+                    stretch = slice(bucket.start, bucket.end)
+                    out[stretch].copy_(chunk.model.flat.grad[stretch])
+            chunk.model.sum_partial_grads(out=out)
 
 
 def _sum_tied(chunks: Iterable[Chunk], *, world: World) -> None:

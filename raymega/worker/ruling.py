@@ -36,8 +36,7 @@ class Constants:
     @classmethod
     def of(cls, specs: tuple[ParamSpec, ...], *, plan: Plan) -> "Constants":
         held = holdings(specs, plan)
-        leaders = [rank for stage in range(plan.mesh.pp) for rank in plan.team(plan.leader(stage), stage)]
-        counted = [holding for rank in leaders for holding in held[rank] if holding.counted]
+        counted = {(holding.name, holding.box) for boxes in held for holding in boxes if holding.counted}
         return cls(
             work_hash=expected_work(
                 num_microbatches=plan.num_microbatches, num_stages=len(plan.layers), tp=plan.mesh.tp
@@ -86,8 +85,9 @@ class Rule:
         """The optimizer, or nothing on a skip; the state is then that of one step more."""
         if isinstance(ruling, Commit):
             for chunk in self.state.chunks.values():
-                chunk.optimizer.apply(chunk.reduced_grad, lr=ruling.lr, clip=ruling.clip)
-                chunk.model.flat.cast()
+                for piece in chunk.pieces:
+                    piece.optimizer.apply(chunk.grad_of(piece), lr=ruling.lr, clip=ruling.clip)
+                chunk.changed()
                 if chunk.coding is not None:
                     chunk.coding.unsent.commit()
         else:

@@ -7,99 +7,25 @@
 All of it is listed by `items` under (name, kind, box); what is not listed may not influence the next step.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from raymega.checkpoint.load import load, load_params
 from raymega.checkpoint.state_item import StateItem
-from raymega.comm.codec import Codec
 from raymega.comm.port import GroupPort
 from raymega.config.schema import Config
 from raymega.errors import RaymegaBug
 from raymega.layout.checkpoint_layout import Share, assign
 from raymega.layout.checkpoint_manifest import TensorInfo, tensors_of
 from raymega.layout.param_layout import holdings
-from raymega.model.stage import StageModel, blank_stage, build_stage, specs_of
-from raymega.plan.plan import Plan, WorkerId
+from raymega.model.stage import specs_of
 from raymega.train.loss_scale import UNSCALED, LossScale, first_scale
-from raymega.train.optimizer import Optimizer, build_optimizer
-from raymega.train.state_items import SCALAR, state_items
-from raymega.worker.coded_sums import Coding
+from raymega.train.state_items import HeldParam
+from raymega.worker.chunk import Chunk, Seat, make_chunk
+from raymega.worker.pieces import HeldPiece
 from raymega.worker.world import World
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkSeat:
-    """Which blocks a chunk holds (half-open), and which ends of the model."""
-
-    layers: tuple[int, int]
-    first: bool
-    last: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """What decides which boxes a worker holds: its chunks by virtual stage, and its shard of a team of `tp`."""
-
-    chunks: Mapping[int, ChunkSeat]
-    tp: int
-    shard: int
-
-    @classmethod
-    def of(cls, plan: Plan, worker: WorkerId) -> "Seat":
-        coord, end = plan.coord_of(worker), len(plan.layers) - 1
-        chunks = {v: ChunkSeat(layers=plan.layers[v], first=v == 0, last=v == end) for v in plan.chunks_of(coord.stage)}
-        return cls(chunks=chunks, tp=plan.mesh.tp, shard=coord.shard)
-
-    def holds_as(self, other: "Seat") -> bool:
-        """Whether the chunks that both have hold the same boxes."""
-        return (self.tp, self.shard) == (other.tp, other.shard)
-
-
-@dataclass(slots=True, kw_only=True)
-class Chunk:
-    """One virtual stage with its optimizer.
-
-    Args:
-        reduced: where gradient sums go, out of place; None: nothing to sum.
-        codec: with which replicas send each other gradients, where they do so with fewer bits.
-        coding: how, where they do now.
-    """
-
-    model: StageModel
-    optimizer: Optimizer
-    reduced: torch.Tensor | None
-    codec: Codec | None = None
-    coding: Coding | None = None
-
-    @property
-    def reduced_grad(self) -> torch.Tensor:
-        """What the optimizer reads: the sum over the plan, which is the accumulator itself where nobody shares."""
-        return self.model.flat.grad if self.reduced is None else self.reduced
-
-    def items(self) -> Iterator[StateItem]:
-        """Every box held, in all its kinds. The optimizer's counter is derived, so it is not among them."""
-        for view in state_items(self.model.params, data=self.model.flat.data, optimizer=self.optimizer):
-            if view.box != SCALAR:
-                yield StateItem(name=view.name, kind=view.kind, shape=view.shape, box=view.box, tensor=view.tensor)
-
-    def share(self, world: World) -> None:
-        """Have a place for sums where somebody shares this chunk's gradients in `world`."""
-        shared = world.ring.size > 1 or self.model.has_partial_grads or self.model.tied is not None
-        if shared and self.reduced is None:
-            self.reduced = torch.empty_like(self.model.flat.grad)
-        self._code(world)
-
-    def _code(self, world: World) -> None:
-        """Send fewer bits where the config wants it; what is left of earlier sums is sent in any case."""
-        wanted = self.codec is not None and world.ring.size > 1 and world.is_coded
-        if wanted and self.coding is None and self.codec is not None:
-            self.coding = Coding.of(self.model.flat, tp=world.plan.mesh.tp, codec=self.codec)
-        elif not wanted and self.coding is not None and self.coding.unsent.is_empty:
-            self.coding = None
-
 
 COUNTER_WORDS = 7  # of `Counters`, where they travel
 
@@ -148,14 +74,14 @@ class TrainState:
     @classmethod
     def build(cls, config: Config, *, world: World, device: torch.device) -> "TrainState":
         """First values, for this worker's boxes."""
-        return _assemble(config, world=world, device=device, make=build_stage, old=None)
+        return _assemble(config, world=world, device=device, first_values=True, old=None)
 
     @classmethod
     def blank(
         cls, config: Config, *, world: World, device: torch.device, old: "TrainState | None" = None
     ) -> "TrainState":
         """Zeros, but for the chunks of `old` that hold what is wanted: those are in both, and stay as they are."""
-        return _assemble(config, world=world, device=device, make=blank_stage, old=old)
+        return _assemble(config, world=world, device=device, first_values=False, old=old)
 
     def rejoin(self, world: World) -> None:
         """The same state in another membership."""
@@ -166,18 +92,23 @@ class TrainState:
     def load(self, uri: str, *, config: Config) -> None:
         """Fill everything from a checkpoint; it must hold this state, no more and no less."""
         load(uri, items=tuple(self.items()), expected=tensors_of(specs_of(config), kinds=self.kinds))
+        self._changed()
 
     def load_params(self, uri: str, *, config: Config) -> None:
         """Take a checkpoint's parameters only."""
         load_params(uri, items=tuple(self.items()), expected=tensors_of(specs_of(config), kinds=self.kinds))
+        self._changed()
+
+    def _changed(self) -> None:
+        for chunk in self.chunks.values():
+            chunk.changed()
 
     def begin_at(self, *, committed: int, skipped: int, scale: LossScale | None = None) -> None:
         """Set the counters; the optimizers' follow from them. `scale` None: that of the first step."""
         self.scale = self.scale if scale is None else scale
         self.committed, self.skipped, self.decided_in = committed, skipped, 0
-        for chunk in self.chunks.values():
-            chunk.optimizer.updates.fill_(committed - skipped)
-            chunk.model.flat.cast()
+        for piece in self._pieces:
+            piece.optimizer.updates.fill_(committed - skipped)
 
     def take_over(self, items: Iterable[StateItem], *, beside: "TrainState | None", counters: Counters) -> None:
         """Copy what is there of `items` into chunks that are not those of `beside`, and go on from `counters`."""
@@ -185,13 +116,14 @@ class TrainState:
         for item in items:
             held.setdefault((item.name, item.kind), []).append(item)
         for chunk in self._chunks_beside(beside):
-            chunk.optimizer.updates.fill_(counters.updates)
+            for piece in chunk.pieces:
+                piece.optimizer.updates.fill_(counters.updates)
             for item in chunk.items():
                 for other in held.get((item.name, item.kind), ()):
                     common = item.box.overlap(other.box)
                     if common is not None:
                         item.part(common).tensor.copy_(other.part(common).tensor)
-            chunk.model.flat.cast()
+            chunk.changed()
         self.committed, self.skipped, self.decided_in = counters.committed, counters.skipped, counters.decided_in
         self.scale = counters.scale
 
@@ -201,7 +133,7 @@ class TrainState:
 
     @property
     def counters(self) -> Counters:
-        updates = {int(chunk.optimizer.updates) for chunk in self.chunks.values()}
+        updates = {int(piece.optimizer.updates) for piece in self._pieces}
         return Counters(
             committed=self.committed,
             skipped=self.skipped,
@@ -217,7 +149,16 @@ class TrainState:
     @property
     def kinds(self) -> tuple[str, ...]:
         """param, and one for each moment."""
-        return ("param", *next(iter(self.chunks.values())).optimizer.moments)
+        return ("param", *next(self._pieces).optimizer.moments)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether weights have to be gathered from pieces."""
+        return self.seat.cut is not None
+
+    @property
+    def _pieces(self) -> Iterator[HeldPiece]:
+        return (piece for chunk in self.chunks.values() for piece in chunk.pieces)
 
     def items(self) -> Iterator[StateItem]:
         """Every box held, in all its kinds."""
@@ -239,11 +180,12 @@ class TrainState:
                 step=self.committed,
             )
 
-    @property
-    def num_counted(self) -> tuple[int, int]:
-        """(boxes, elements) that count for the norm in this worker's replica."""
-        counted = [p for c in self.chunks.values() for p in c.model.params if p.counted and p.box.num_elements]
-        return len(counted), sum(param.box.num_elements for param in counted)
+    def gradients(self, pieces: Collection[int]) -> Iterator[tuple[Sequence[HeldParam], torch.Tensor]]:
+        """Of these pieces, chunk by chunk: what they hold, and the reduced gradient of it."""
+        for chunk in self.chunks.values():
+            for piece in chunk.pieces:
+                if piece.index in pieces:
+                    yield piece.params, chunk.grad_of(piece)
 
 
 def kinds_of(config: Config) -> tuple[str, ...]:
@@ -264,33 +206,18 @@ def shares_of(config: Config, *, world: World) -> tuple[Share, ...]:
 
 
 def _assemble(
-    config: Config, *, world: World, device: torch.device, make: Callable[..., StageModel], old: TrainState | None
+    config: Config, *, world: World, device: torch.device, first_values: bool, old: TrainState | None
 ) -> TrainState:
     seat = Seat.of(world.plan, world.me)
     kept = old if old is not None and old.seat.holds_as(seat) else None
     team = kept.team if kept is not None else GroupPort(world.team)
     found = {kept.seat.chunks[v]: chunk for v, chunk in kept.chunks.items()} if kept is not None else {}
     chunks = {
-        v: found[at] if at in found else _chunk(config, at=at, team=team, make=make, device=device)
+        v: found[at]
+        if at in found
+        else make_chunk(config, at=at, cut=seat.cut, team=team, first_values=first_values, device=device)
         for v, at in seat.chunks.items()
     }
     state = TrainState(seat=seat, chunks=chunks, team=team, scale=first_scale(config.training))
     state.rejoin(world)
     return state
-
-
-def _chunk(
-    config: Config, *, at: ChunkSeat, team: GroupPort, make: Callable[..., StageModel], device: torch.device
-) -> Chunk:
-    assert config.run.seed is not None, "the seed is drawn before workers start"
-    model = make(
-        config, layers=at.layers, first=at.first, last=at.last, team=team if team.size > 1 else None,
-        seed=config.run.seed, device=device,
-    )  # fmt: skip
-    flat = model.flat
-    return Chunk(
-        model=model,
-        optimizer=build_optimizer(config.training, data=flat.data, num_decayed=flat.num_decayed),
-        reduced=None,
-        codec=None if config.parallelism.grad_compression == "none" else config.parallelism.grad_compression,
-    )

@@ -4,10 +4,11 @@ compute   the program's actions; gradients are accumulated, boundary tensors are
 reduce    out of place, over team, ring and tied ends
 decide    facts of all workers -> one rule on the same bits; recorded under the lock that a new generation takes
 apply     the optimizer; the state is now that of the next step. A skip leaves all of it as it was.
+gather    where the state is cut: the weights that it makes, from whoever holds the pieces
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -15,6 +16,7 @@ import torch
 
 from raymega.comm.frames import BufferPool
 from raymega.comm.p2p import Inbox, Outbox
+from raymega.model.flat_params import ranges_of
 from raymega.plan.repairs import RepairOrder
 from raymega.train.grad_norm import sum_of_squares
 from raymega.train.step_facts import Commit, Facts, Skip, check_facts
@@ -22,6 +24,7 @@ from raymega.worker.buckets import BUCKET_BYTES, Bucket, buckets_of
 from raymega.worker.chaos import Chaos
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
+from raymega.worker.gather import gather
 from raymega.worker.interface import Decision, StepBatch
 from raymega.worker.reduce import GradientSums
 from raymega.worker.ruling import Rule
@@ -66,7 +69,8 @@ class Step:
             begins=chaos.action,
         )  # fmt: skip
         buckets = buckets_of(rule.state, bucket_bytes=BUCKET_BYTES)
-        world.ring.reserve(sum(b.num_bytes for b in buckets if rule.state.chunks[b.stage].coding is None))
+        plain = (b.num_bytes for b in buckets if rule.state.chunks[b.stage].coding is None)
+        world.ring.reserve(0 if rule.state.is_cut else sum(plain))
         return cls(
             world=world, state=rule.state, executor=executor, rule=rule, device=device, decided=decided, phase=phase,
             buckets=buckets, bucket=chaos.bucket,
@@ -112,6 +116,21 @@ class Step:
             phases=tuple(clock.phases), hidden=hidden,
         )  # fmt: skip
 
+    def gather(self, done: "Done") -> "Done":
+        """Make whole weights of what was applied; where the state is not cut, there is nothing to do.
+
+        Raises: GroupBroken or CollectiveTimeout if someone is lost: the step is done, and weights are gathered again.
+        """
+        if not self.state.is_cut or isinstance(done.ruling, Skip):
+            return done
+        clock = _Clock(self.phase)
+        clock.begin("gather")
+        gather(self.state, world=self.world)
+        clock.end()
+        (phase,) = clock.phases
+        seconds = {**done.seconds, "gather": phase[2] - phase[1]}
+        return replace(done, seconds=seconds, phases=(*done.phases, phase))
+
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:
         expected = self.rule.expected(generation=self.world.generation, tokens=batch.trained_tokens)
 
@@ -124,37 +143,37 @@ class Step:
         return facts, self.rule.decide(facts, expected=known)
 
     def _facts(self, work: StepWork) -> Facts:
-        shard, counts = self.world.coord.shard, self.world.is_leader
-        contributors, elements = self.state.num_counted if counts else (0, 0)
-        norm_sq = self._norm_sq(counted=True) if counts else 0.0
-        # other replicas hold the same sums; what this shard holds as others do may differ after a fault
-        is_finite = not counts or isfinite(norm_sq + self._norm_sq(counted=False))
+        shard, spoken = self.world.coord.shard, self.world.pieces
+        counted = [p for params, _ in self.state.gradients(spoken) for p in params if p.counted and p.box.num_elements]
+        norm_sq = self._norm_sq(spoken, counted=True)
+        # other holders have the same sums; what this shard holds as others do may differ after a fault
+        is_finite = isfinite(norm_sq + self._norm_sq(spoken, counted=False))
         return Facts(
             step=self.state.committed,
             generation=self.world.generation,
             norm_sq=norm_sq,
             losses=work.microbatch_losses() if shard == 0 else (),
             work_hash=work.ledger.work(shard=shard),
-            elements=elements,
-            contributors=contributors,
-            bad=None if is_finite else self._first_bad(),
+            elements=sum(param.box.num_elements for param in counted),
+            contributors=len(counted),
+            bad=None if is_finite else self._first_bad(spoken),
         )
 
-    def _norm_sq(self, *, counted: bool) -> float:
+    def _norm_sq(self, pieces: Collection[int], *, counted: bool) -> float:
         """Of the elements that count, or of those that other shards or ends count."""
         return sum(
-            sum_of_squares(chunk.reduced_grad, ranges=chunk.model.flat.ranges(counted=counted))
-            for chunk in self.state.chunks.values()
+            sum_of_squares(grad, ranges=ranges_of(params, counted=counted))
+            for params, grad in self.state.gradients(pieces)
         )
 
-    def _first_bad(self) -> tuple[int, int] | None:
+    def _first_bad(self, pieces: Collection[int]) -> tuple[int, int] | None:
         """The first parameter of the model whose gradient is not finite here, and this rank."""
         names = self.rule.constants.names
         bad = (
             names.index(param.spec.name)
-            for chunk in self.state.chunks.values()
-            for param in chunk.model.params
-            if not param.view(chunk.reduced_grad).isfinite().all()
+            for params, grad in self.state.gradients(pieces)
+            for param in params
+            if not param.view(grad).isfinite().all()
         )
         index = min(bad, default=None)
         return None if index is None else (index, self.world.plan.mesh.rank(self.world.coord))

@@ -2,7 +2,7 @@
 
     start       until its first step may begin      repair, move  the same in a later generation
     useful      computing and applying              bubble        waiting for a neighbouring stage
-    exchange    summing gradients and facts         data          waiting for a batch
+    exchange    sums, facts, gathered weights       data          waiting for a batch
     checkpoint  held up by a snapshot, or copies    validation    evaluating
     detect      stuck in a step that then broke     replay        what a broken step lost, and steps done again
     idle        the rest
@@ -23,10 +23,10 @@ from raymega.pipeline.actions import Action
 
 OF_STEP = {
     "waiting-batch": "data", "compute": "useful", "reduce": "exchange", "copies": "checkpoint", "decide": "exchange",
-    "apply": "useful",
+    "apply": "useful", "gather": "exchange",
 }  # fmt: skip
 BETWEEN_STEPS = {"moving": "move", "evaluate": "validation", "snapshot": "checkpoint"}
-CAN_BE_STUCK = frozenset({"compute", "reduce", "copies", "decide"})
+CAN_BE_STUCK = frozenset({"compute", "reduce", "copies", "decide", "gather"})
 GENERATIONS = 1_000_000  # of one controller, as `Assignment.generation` counts them
 
 

@@ -11,7 +11,7 @@ import time
 from raymega.worker.interface import TraceRow
 from raymega.worker.step import Done
 
-_LANES = {"reduce": "communication", "decide": "communication", "apply": "compute"}
+_LANES = {"reduce": "communication", "decide": "communication", "apply": "compute", "gather": "communication"}
 
 
 def trace_rows(done: Done, *, waited_from: float, waited_until: float) -> tuple[TraceRow, ...]:

@@ -17,6 +17,7 @@ from raymega.pipeline.actions import Program
 from raymega.plan.groups import groups_of
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.repairs import step_programs_of
+from raymega.plan.shards import spoken_by
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which have no room for `program`
@@ -59,8 +60,19 @@ class World:
 
     @property
     def is_leader(self) -> bool:
-        """Whether, of the replicas of my stage, mine is the one whose boxes count."""
+        """Whether, of the replicas of my stage, mine is the one that speaks for it."""
         return self.coord.replica == self.plan.leader(self.coord.stage)
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Of the optimizer state of my shard, the pieces for which I speak; all of it is one where it is not cut."""
+        return spoken_by(self.plan, replica=self.coord.replica, stage=self.coord.stage)
+
+    @property
+    def speakers(self) -> tuple[tuple[int, ...], ...]:
+        """The pieces for which each member of the ring speaks, by rank."""
+        replicas = (self.plan.coord_of(member).replica for member in self.ring.spec.members)
+        return tuple(spoken_by(self.plan, replica=replica, stage=self.coord.stage) for replica in replicas)
 
     @property
     def is_root(self) -> bool:

@@ -197,7 +197,7 @@ class KillWorld:
 
     def on_phase(self, worker: str, phase: str) -> None:
         self._phases[worker] = phase
-        if phase in ("reduce", "decide", "apply"):
+        if phase in ("reduce", "decide", "apply", "gather"):
             self.pass_by(worker, phase)
 
     def phase_of(self, worker: str) -> str:
@@ -253,7 +253,7 @@ def _watched(world: KillWorld, real: Callable) -> Callable:
 
 def _summing(world: KillWorld, real: Callable) -> Callable:
     def method(self: reduce.GradientSums, bucket: Bucket) -> None:
-        here, number = self._world, len(self._works)
+        here, number = self._world, self._begun
         if self._state.committed == 0 and here.generation in world.calls and world.phase_of(here.me) == "compute":
             world.pass_by(here.me, f"compute sum {number}")
         real(self, bucket)
@@ -264,7 +264,7 @@ def _summing(world: KillWorld, real: Callable) -> Callable:
 def _told(world: KillWorld, real: Callable) -> Callable:
     def method(self: generation.Generation, name: str) -> None:
         real(self, name)
-        if self._step.state.committed == 0 and self.number in world.calls:
+        if self._step.state.committed == (name == "gather") and self.number in world.calls:
             world.on_phase(self._desk.settings.worker, name)
 
     return method

@@ -9,7 +9,7 @@ from raymega.config.schema import Config
 from raymega.layout.certificate import Certified, Refused, certify
 from raymega.mesh import Mesh
 from raymega.model.stage import specs_of
-from raymega.plan.plan import Plan, straight_routes
+from raymega.plan.plan import Plan, ShardOptimizer, straight_routes
 from raymega.plan.transition import Transition
 from raymega.worker.interface import Assignment, Moved
 from raymega.worker.state import TrainState, kinds_of
@@ -28,7 +28,9 @@ class Move:
         return sum(moved.bytes_received for moved in self.moved.values())
 
 
-def layout(config: Config, *, workers: list[str], dp: int, tp: int, layers: list[int]) -> Plan:
+def layout(
+    config: Config, *, workers: list[str], dp: int, tp: int, layers: list[int], shard_optimizer: ShardOptimizer = "none"
+) -> Plan:
     """`dp` replicas of `len(layers)` stages with so many layers each, on the first of `workers`."""
     mesh = Mesh(dp=dp, tp=tp, pp=len(layers))
     ends = [sum(layers[:stage]) for stage in range(len(layers) + 1)]
@@ -39,6 +41,7 @@ def layout(config: Config, *, workers: list[str], dp: int, tp: int, layers: list
         layers=tuple(pairwise(ends)),
         routes=straight_routes(num_microbatches=training.batch_size // training.micro_batch_size, mesh=mesh),
         microbatch_size=training.micro_batch_size,
+        shard_optimizer=shard_optimizer,
     )
 
 
@@ -97,7 +100,8 @@ def go_back(run: ThreadRun, plan: Plan, *, broken: int, step: int) -> int:
 def bits(state: TrainState) -> dict[tuple[str, str, str], torch.Tensor]:
     """A copy of all that is held, and of the optimizers' counters."""
     held = {(item.name, item.kind, str(item.box)): item.tensor.clone() for item in state.items()}
-    return held | {("updates", str(v), ""): c.optimizer.updates.clone() for v, c in state.chunks.items()}
+    pieces = [piece for chunk in state.chunks.values() for piece in chunk.pieces]
+    return held | {("updates", str(n), ""): piece.optimizer.updates.clone() for n, piece in enumerate(pieces)}
 
 
 def same_bits(one: dict[tuple[str, str, str], torch.Tensor], other: dict[tuple[str, str, str], torch.Tensor]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from raymega.config.schema import Config
 from raymega.layout.certificate import Certified
-from raymega.plan.plan import Plan
+from raymega.plan.plan import Plan, ShardOptimizer
 from raymega.worker import move_state
 from raymega.worker.interface import Decision, StepReport
 from raymega.worker.state import kinds_of
@@ -25,7 +25,9 @@ WALK = 12
 SHAPES = [(dp, tp, pp) for dp in (1, 2, 3) for tp in (1, 2, 4) for pp in (1, 2, 3, 4) if dp * tp * pp <= 8]
 
 
-def walk_of(config: Config, *, seed: int, length: int = WALK) -> list[Plan]:
+def walk_of(
+    config: Config, *, seed: int, length: int = WALK, kinds: tuple[ShardOptimizer, ...] = ("none",)
+) -> list[Plan]:
     """Random layouts, uneven stages, on random workers of nine."""
     rng = random.Random(seed)
     plans = []
@@ -33,7 +35,8 @@ def walk_of(config: Config, *, seed: int, length: int = WALK) -> list[Plan]:
         dp, tp, pp = rng.choice(SHAPES)
         ends = [0, *sorted(rng.sample(range(1, 4), pp - 1)), 4]
         workers = rng.sample([f"w{n}" for n in range(9)], dp * tp * pp)
-        plans.append(layout(config, workers=workers, dp=dp, tp=tp, layers=[b - a for a, b in pairwise(ends)]))
+        layers, kind = [b - a for a, b in pairwise(ends)], rng.choice(kinds)
+        plans.append(layout(config, workers=workers, dp=dp, tp=tp, layers=layers, shard_optimizer=kind))
     return plans
 
 
@@ -49,10 +52,14 @@ def undisturbed(*, tied: bool) -> Result:
     return run_layout(ONE, steps=WALK, model=tuple(model.items()), **ADAM)
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-def test_a_walk_through_random_layouts_equals_the_run_that_never_moved(tied: bool):
+@pytest.mark.parametrize(
+    ("tied", "kinds"),
+    [(False, ("none",)), (True, ("none",)), (True, ("none", "zero1", "mirrored"))],
+    ids=["untied", "tied", "tied, cut in all ways"],
+)
+def test_a_walk_through_random_layouts_equals_the_run_that_never_moved(tied: bool, kinds: tuple[ShardOptimizer, ...]):
     config = tiny_config(model={**MODEL, "tie_embeddings": tied}, **ADAM)
-    plans = walk_of(config, seed=5 + tied)
+    plans = walk_of(config, seed=5 + tied, kinds=kinds)
     with thread_run(config, num_workers=9, unbuffered=True) as run:
         run.assign(plans[0])
         reports = run.train(plans[0], until=1)

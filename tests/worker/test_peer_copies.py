@@ -94,6 +94,8 @@ CASES = {
     "pp=2": ({"dp": 1, "tp": 1, "layers": [2, 2]}, ["w1"], ["w0", "w2"]),
     "pp=2, on one worker": ({"dp": 1, "tp": 1, "layers": [2, 2]}, ["w0"], ["w1"]),
     "tp=2": ({"dp": 1, "tp": 2, "layers": [4]}, ["w1"], ["w2", "w0"]),
+    "zero1, two replicas": ({"dp": 2, "tp": 1, "layers": [4], "shard_optimizer": "zero1"}, ["w1"], ["w0"]),
+    "zero1, two at once": ({"dp": 3, "tp": 1, "layers": [4], "shard_optimizer": "zero1"}, ["w0", "w2"], ["w1", "w3"]),
     "pp=3, two at once": ({"dp": 1, "tp": 1, "layers": [1, 2, 1]}, ["w0", "w2"], ["w1", "w3", "w4"]),
 }
 
@@ -104,6 +106,7 @@ def test_a_stage_without_replicas_comes_back_and_the_run_is_as_undisturbed(case:
     config = config_with(1)
     old = layout(config, workers=["w0", "w1", "w2"], **shape)
     layers = [4] if len(staff) == 1 else shape["layers"]
+    layers = [2, 2] if shape["dp"] == 3 else layers
     new = layout(config, workers=staff, dp=1, tp=shape["tp"], layers=layers)
     routes = routes_of(config, old, tolerate=len(dead))
     with thread_run(config, num_workers=5, unbuffered=True) as run:
