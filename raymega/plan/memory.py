@@ -240,13 +240,15 @@ def receive_bytes(job: Job, layout: ParallelLayout, *, stage: int) -> float:
 
 def _copies(job: Job, layout: ParallelLayout, stage: int) -> float:
     """Where each replica is on nodes of its own; those of another stage are the largest that there is."""
-    lacking = max(0, job.outlives + 1 - layout.mesh.dp) if job.outlives is not None else 0
+    dp = layout.mesh.dp
+    pieces, holders = {"none": (1, dp), "zero1": (dp, 1), "mirrored": (dp, min(2, dp))}[layout.shard_optimizer]
+    lacking = max(0, job.outlives + 1 - holders) if job.outlives is not None else 0
     if not lacking:
         return 0.0
-    bytes_each = FP32 * (3 if job.optimizer == "adamw" else 1)
+    bytes_each = FP32 * (3 if job.optimizer == "adamw" else 1) * optimizer_share(layout)
     sizes = [stage_parameters(job, layout, stage=other) * bytes_each for other in range(layout.mesh.pp)]
     others = [size for other, size in enumerate(sizes) if other != stage] or sizes
-    return float(COPY_SLOTS * (sizes[stage] + -(-lacking // layout.mesh.dp) * max(others)))
+    return float(COPY_SLOTS * (sizes[stage] + -(-lacking * pieces // dp) * max(others)))
 
 
 def _buffers(job: Job, layout: ParallelLayout, stage: int, parameters: int) -> float:

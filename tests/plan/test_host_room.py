@@ -54,6 +54,18 @@ def test_replicas_make_up_for_copies(dp: int, tolerate: int, kept: int):
     assert first.host_copies == (2 * (own + kept * other) if kept else 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dp", "tolerate", "kept"), [("zero1", 2, 1, 1), ("mirrored", 2, 1, 0), ("mirrored", 3, 2, 1)]
+)
+def test_of_a_cut_state_a_worker_keeps_its_own_part_and_those_of_others(kind: str, dp: int, tolerate: int, kept: int):
+    config = asked(dp=dp, tolerate_nodes=tolerate)
+    cut = config.parallelism.model_copy(update={"shard_optimizer": kind})
+    plan, job = made(config.model_copy(update={"parallelism": cut}))
+    first, last = memory_by_stage(job, layout_of(plan))
+    own, other = first.masters + first.moments, last.masters + last.moments
+    assert first.host_copies == pytest.approx(2 * (own + kept * other) if kept else 0, rel=1e-12)
+
+
 def test_on_cpus_copies_take_the_devices_own_memory():
     host, own = asked(dp=1), asked(dp=1, device="cpu")
     assert copies(host) == copies(own)

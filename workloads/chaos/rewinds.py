@@ -13,6 +13,7 @@ from raymega.control.ladder import Rung
 from raymega.control.loop import Turn
 from raymega.control.states import Moving, Settling, seats_of
 from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.shards import holders_of_pieces
 from workloads.chaos.arena import Outcome
 
 
@@ -56,8 +57,8 @@ def _went_back(turn: Turn, found: Outcome, *, copies_every: int) -> WentBack:
 
 def _lacking(plan: Plan, *, alive: set[WorkerId]) -> tuple[WorkerId, ...]:
     """Of the plan that broke, the holders of boxes that nobody has who is alive."""
-    rings = [plan.ring(stage=stage, shard=shard) for stage in range(plan.mesh.pp) for shard in range(plan.mesh.tp)]
-    holders = [{plan.workers[rank] for rank in ring} & set(plan.living) for ring in rings]
+    at = [(stage, shard) for stage in range(plan.mesh.pp) for shard in range(plan.mesh.tp)]
+    holders = [set(ring) for stage, shard in at for ring in holders_of_pieces(plan, stage=stage, shard=shard)]
     return tuple(sorted(worker for ring in holders if not ring & alive for worker in ring))
 
 
