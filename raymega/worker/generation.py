@@ -176,8 +176,7 @@ class Generation:
         """Whether the generation goes on."""
         began = time.perf_counter()
         self._desk.sheet.enter("waiting-batch")
-        order = self._order
-        program = self._world.program if order is None else order.program
+        program = self._world.program if (order := self._order) is None else order.program
         batch = self._batch("train", after_step=state.committed, index=0, program=program)
         if batch is None:
             return False
@@ -194,9 +193,7 @@ class Generation:
         seconds = {"wait_batch": waited - began, "snapshot": stall_s, "copies": self._desk.copies.committed(state)}
         self._report(done, state, began=began, seconds=seconds)
         self._desk.batches.settle(state.committed)
-        if state.committed in self._desk.settings.config.log.trace_steps:
-            rows = trace_rows(done, waited_from=began, waited_until=waited)
-            self._desk.reports.add(StepTrace(step=state.committed, generation=self.number, rows=rows))
+        _trace(self._desk, done, step=state.committed, generation=self.number, waited=(began, waited))
         is_due = _is_evaluated(self._desk.settings.config.training, state.committed)
         return self._evaluate(state) if is_due and self._assignment.eval_batches else True
 
@@ -278,6 +275,13 @@ class Generation:
 def node_to_tell(settings: WorkerSettings) -> str | None:
     """This worker's node, where gradients are coded between nodes only."""
     return settings.node if settings.config.parallelism.grad_compression_between == "nodes" else None
+
+
+def _trace(desk: Desk, done: Done, *, step: int, generation: int, waited: tuple[float, float]) -> None:
+    """Report what was done when, if that is asked for. `waited`: for the batch, from and until."""
+    if step in desk.settings.config.log.trace_steps:
+        rows = trace_rows(done, waited_from=waited[0], waited_until=waited[1])
+        desk.reports.add(StepTrace(step=step, generation=generation, rows=rows))
 
 
 def _is_evaluated(training: TrainingConfig, committed: int) -> bool:
