@@ -262,7 +262,8 @@ class FakeHands:
         """Everyone tells of its part; the old state stays until leave is given."""
         assert command.move is not None
         assert command.step == self.step == self.until, "all stand at the boundary"
-        assert set(command.move.senders) == set(self.plan.living if self.plan else ()) & set(self.seats)
+        living = set(self.plan.living if self.plan else ())
+        assert living & set(self.seats) <= set(command.move.senders) <= living, "of a death nobody may have heard yet"
         self.generation, self.plan, self.running, self.move = command.generation, command.plan, False, command
         self.save_at, self.left, self.num_moves = set(), set(), self.num_moves + 1
         self.validated, self.owes_validation = None, command.evaluate
@@ -279,8 +280,10 @@ class FakeHands:
             victim = members[self.kill_in_move[self.num_moves] % len(members)]
             self._later(self.move_s / 2, self._in_generation(partial(self.kill, victim)))
 
-    def _has_moved(self, moved: StateMoved) -> StateMoved:
-        """Whoever gets a state gets its version with it; the old one stays beside it."""
+    def _has_moved(self, moved: StateMoved) -> StateMoved | None:
+        """Whoever gets a state gets its version with it; the old one stays beside it. The dead say nothing."""
+        if moved.worker not in self.seats:
+            return None
         assert self.move is not None
         assert self.move.move is not None
         self.held[moved.worker] = self.held[self.move.move.senders[0]]
