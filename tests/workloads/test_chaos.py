@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.chaos.availability import struck
+from raymega.control.ladder import MARGIN
+from raymega.plan.planner import plan_for
+from raymega.plan.uneven import uneven_plan, without_teams, work_of
+from workloads.chaos.availability import EVEN, struck
 from workloads.chaos.crew import fork_server
 from workloads.chaos.kills import LAYOUTS, kill, kill_last, kills_of, last_kills_of, opened
 from workloads.chaos.returns import come_back
 from workloads.chaos.soak import KINDS, soak
-from workloads.chaos.toy import Layout
+from workloads.chaos.toy import Layout, config_of
 
 SAMPLE = 5  # of each layout
 
@@ -31,6 +34,16 @@ def test_a_worker_that_kills_itself_anywhere_in_a_step_costs_nothing(layout):
         for case in cases:
             print(kill(arena, case, calm=calm))
         print(kill_last(arena, random.Random(f"{layout}").choice(list(last_kills_of(layout))), calm=calm))
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=2, tp=1, pp=2), Layout(dp=4, tp=1, pp=2)], ids=str)
+def test_a_mesh_that_lost_anybody_is_slower_so_that_it_is_made_whole(layout):
+    config = config_of(layout, steps=1, batch_size=6 * layout.dp, model=EVEN)
+    whole = plan_for(config, workers={f"w{number}": "here" for number in range(layout.size)}).plan
+    places = [(replica, stage) for replica in range(layout.dp) for stage in range(layout.pp)]
+    for lost in places:
+        left = [without_teams(whole, [lost]), uneven_plan(whole, kept=[p for p in places if p != lost], more=())]
+        assert all(plan is None or work_of(plan) > work_of(whole) / (1 - MARGIN) for plan in left), lost
 
 
 def test_every_action_phase_and_sum_of_every_worker_is_among_the_kills():

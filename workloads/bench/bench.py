@@ -26,6 +26,7 @@ from workloads.bench.repairable import WORKERS, repairable_lines
 from workloads.bench.same_work import first_values
 from workloads.bench.settings import MESHES, Contest, Settings, plan_of
 from workloads.bench.whole_run import whole_run
+from workloads.parts import asked_of
 
 AGAINST: dict[Contest, str] = {
     "one": "one worker / plain torch loop",
@@ -36,20 +37,23 @@ SCHEDULED_STAGES = 4
 SHARE_GOAL = 0.01
 
 
-def main(wanted: tuple[str, ...]) -> None:
+def main(words: tuple[str, ...]) -> None:
     """Measure what is wanted: `nano/ddp`, `bubble`, `overlap`, `repairable`, `run`; nothing named is everything."""
     torch.set_num_threads(1)
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default would run one side at a lower priority
     settings = Settings.read()
+    contests = {f"{shape}/{contest}": (shape, contest) for shape in settings.shapes for contest in MESHES}
+    parts = ("bubble", "overlap", *contests, "repairable", "run")
+    wanted = asked_of(words, program="workloads.bench", parts=parts, hint="; workloads.bench.predicted by itself")
     print(machine())
-    if not wanted or "bubble" in wanted:
+    if "bubble" in wanted:
         print_lines(bubbles(settings))
-    if not wanted or "overlap" in wanted:
+    if "overlap" in wanted:
         print_lines(overlap_lines())
-    contests = [(s, c) for s in settings.shapes for c in MESHES if not wanted or f"{s}/{c}" in wanted]
-    if contests:
+    chosen = [contests[part] for part in wanted if part in contests]
+    if chosen:
         with ray_session(cpus=2):
-            rows = [contest_row(settings, shape=shape, contest=contest) for shape, contest in contests]
+            rows = [contest_row(settings, shape=shape, contest=contest) for shape, contest in chosen]
         print_lines(
             (
                 "",
@@ -57,10 +61,10 @@ def main(wanted: tuple[str, ...]) -> None:
                 *rows,
             )
         )
-    if not wanted or "repairable" in wanted:
+    if "repairable" in wanted:
         with ray_session(cpus=WORKERS):
             print_lines(repairable_lines(settings))
-    if not wanted or "run" in wanted:
+    if "run" in wanted:
         print_lines(run_lines(settings))
 
 

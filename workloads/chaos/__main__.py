@@ -12,6 +12,7 @@ from workloads.chaos.kills import LAYOUTS, Kill, Verdict, kill, kill_last, kills
 from workloads.chaos.replay import drawn, replay
 from workloads.chaos.soak import soak
 from workloads.chaos.toy import Layout
+from workloads.parts import asked_of
 
 PARTS = ("kills", "soak", "trace", "copies", "available", "kept", "regroup")
 FOUR = Layout(dp=4, tp=1, pp=1)
@@ -64,7 +65,7 @@ def measures(parts: list[str]) -> Iterator[str]:
 
 def main(words: list[str]) -> int:
     """Run the parts that are named, or all."""
-    parts = words or list(PARTS)
+    parts = asked_of(words, program="workloads.chaos", parts=PARTS)
     with fork_server():
         failed = all_kills() if "kills" in parts else 0
         if "soak" in parts:

@@ -7,10 +7,10 @@ with Arena.open(config, ...) as arena:
 
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ from raymega.control.loop import run as run_loop
 from raymega.control.policy import Rules
 from raymega.control.states import Failed, Finished, Seat, first_state
 from raymega.driver.rendezvous import Rendezvous
+from raymega.driver.threads import start_thread
 from raymega.layout.shard_box import Box
 from raymega.plan.plan import WorkerId
 from raymega.worker.chaos import FOLDER as CHAOS
@@ -112,7 +113,7 @@ class Arena:
             )  # fmt: skip
 
     def run(self, *, orders: tuple[str, ...] = (), beside: Callable[[ProcessHands], None] | None = None) -> Outcome:
-        """One run from the first step to the last. `beside`: goes on in a thread of its own meanwhile."""
+        """One run from the first step to the last. `beside`: in a thread meanwhile; what it raises, this raises."""
         self.epoch += 1
         checkpoints, calls = self.folder / "checkpoints", self.folder / "calls"
         for old in (checkpoints, self.folder / CHAOS):
@@ -146,7 +147,7 @@ class Arena:
         hands.disturb(orders)
         hands.tell_nodes(self.devices)
         if beside is not None:
-            threading.Thread(target=beside, args=(hands,), daemon=True).start()
+            start_thread(partial(beside, hands), name="beside", failed=hands.fail)
         brain = brain_of(self.config, rules=Rules.of(self.config, validates=False))
         if not self.changes_plans:
             brain = replace(brain, moves=None)

@@ -20,10 +20,11 @@ from raymega.control.states import Finished
 from raymega.plan.plan import WorkerId
 from workloads.chaos.arena import Arena, Outcome
 from workloads.chaos.hands import Kept, ProcessHands
-from workloads.chaos.toy import Layout, config_of
+from workloads.chaos.toy import MODEL, Layout, config_of
 
 LIMIT_S = 60.0
 WARM_UP = 3  # steps before the first kill
+EVEN = MODEL | {"num_layers": 4}  # as many on each stage, as these wait: fewer workers are slower by prediction too
 PATIENCE = 12  # steps that it may take until the mesh is whole again
 
 
@@ -98,7 +99,7 @@ class Struck:
 
 def available(*, failures: int, every: int, seed: int = 0) -> Struck:
     """dp=2 pp=2 and two standbys; steps of 8 waits."""
-    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.17)
+    return struck(Layout(dp=2, tp=1, pp=2), failures=failures, every=every, seed=seed, standbys=2, wait_s=0.2)
 
 
 def regrouped(*, failures: int, seed: int = 0) -> Struck:
@@ -109,7 +110,9 @@ def regrouped(*, failures: int, seed: int = 0) -> Struck:
 def struck(layout: Layout, *, failures: int, every: int, seed: int, standbys: int, wait_s: float) -> Struck:
     """Kill `failures` workers, one in `every` steps, each time once the mesh is whole; stop when it is so at last."""
     steps = WARM_UP + failures * (every + PATIENCE)
-    config = config_of(layout, steps=steps, batch_size=6 * layout.dp, standbys=standbys, max_restarts=5)
+    config = config_of(
+        layout, steps=steps, batch_size=6 * layout.dp, model=EVEN, standbys=standbys, max_restarts=5
+    )  # fmt: skip
     devices = {f"n{number}": 1 for number in range(layout.size + standbys)}
     kills: dict[WorkerId, float] = {}
     with Arena.open(config, devices=devices, wait_s=wait_s, changes_plans=True) as arena:

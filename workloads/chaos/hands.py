@@ -84,6 +84,10 @@ class ProcessHands:
     def tell(self, event: Event) -> None:
         self._events.put(event)
 
+    def fail(self, error: BaseException) -> None:
+        """End the run with what somebody beside it raised."""
+        self._events.put(error)
+
     def tell_nodes(self, devices: dict[str, int]) -> None:
         self.tell(NodesChanged(nodes=tuple(NodeDevices(node=n, devices=d) for n, d in sorted(devices.items()))))
 

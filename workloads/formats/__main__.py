@@ -5,6 +5,7 @@ import sys
 from statistics import mean
 
 from workloads.formats.runs import VARIANTS, Trained, trained
+from workloads.parts import asked_of
 
 LAST_STEPS = 20
 MOST_APART = 0.01
@@ -12,7 +13,7 @@ MOST_APART = 0.01
 
 def main(names: list[str]) -> int:
     steps = int(os.environ.get("STEPS", "300"))
-    chosen = names or list(VARIANTS)
+    chosen = asked_of(names, program="workloads.formats", parts=VARIANTS)
     exact = trained("fp32", steps=steps)
     print(_line("fp32", exact, beside=exact), flush=True)
     worst = 0.0
