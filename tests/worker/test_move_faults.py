@@ -50,7 +50,7 @@ def stand_a_step_behind(state: TrainState) -> None:
 
 
 def count_an_update_more(state: TrainState) -> None:
-    state.chunks[0].optimizer.updates.add_(1)
+    state.chunks[0].pieces[0].optimizer.updates.add_(1)
 
 
 FAULTS = {
