@@ -39,7 +39,8 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     config.write_text(yaml.safe_dump(TINY | {"parallelism": {}, "run": TINY["run"] | {"dir": str(tmp_path / "runs")}}))
     submit_by_ray(cluster, "first", "python3", "workloads/train.py", str(config))
     jobs.submit_job(entrypoint=f"{sys.executable} workloads/train.py nano", submission_id="bad", runtime_env=HERE)
-    eventually(lambda: steps(run) >= 3, limit_s=LIMIT_S, look_s=LOOK_S)
+    eventually(lambda: steps(run) >= 3 or jobs.get_job_status("first").is_terminal(), limit_s=LIMIT_S, look_s=LOOK_S)
+    assert steps(run) >= 3, jobs.get_job_logs("first")
     assert "of 100000" in next(followed(str(run.path)))
     log_text(str(run.path), rank=0)  # refuses a rank that there is not
 
