@@ -17,11 +17,8 @@ import typer
 from raymega.cli.live_verbs import VERBS
 from raymega.cli.planning_verbs import PLANNING_VERBS
 from raymega.cli.sending_verbs import SENDING_VERBS
+from raymega.cli.words import Json, Run, Sets
 from raymega.errors import ConfigError, RaymegaError
-
-Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")]
 
 
 def _group(help_text: str) -> typer.Typer:

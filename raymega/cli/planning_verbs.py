@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+from raymega.cli.words import Json, Sets
 
 
 def plan(

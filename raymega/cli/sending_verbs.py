@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from raymega.cli.words import Run, Sets, Step
+
 
 def submit(
     config: Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or a preset.")] = "nano",
-    sets: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the config; repeatable.")
-    ] = [],  # noqa: B006  typer reads it as the default and copies it
+    sets: Sets = [],  # noqa: B006  typer reads it as the default and copies it
     address: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The dashboard, http://HOST:8265."),
@@ -51,11 +51,9 @@ def submit(
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")],
+    run: Run,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A directory that holds nothing yet, or s3://..")],
-    step: Annotated[
-        str, typer.Option(metavar="auto|STEP", help="Which checkpoint; auto: the newest whole one.")
-    ] = "auto",
+    step: Step = "auto",
 ) -> None:
     """Write a run's parameters as safetensors: whole tensors under global names, whatever mesh trained them.
 
@@ -71,11 +69,9 @@ def export(
 
 
 def fork(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs), or its directory.")],
+    run: Run,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new run.")],
-    step: Annotated[
-        str, typer.Option(metavar="auto|STEP", help="Which checkpoint; auto: the newest whole one.")
-    ] = "auto",
+    step: Step = "auto",
     sets: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over its config; repeatable.")
     ] = [],  # noqa: B006  typer reads it as the default and copies it
