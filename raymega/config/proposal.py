@@ -6,7 +6,7 @@ Each fix looks at the config as the fixes before it left it.
 
 from typing import Any
 
-from raymega.config import choices, rules_compression, rules_schedule
+from raymega.config import choices, rules_compression, rules_precision, rules_schedule
 from raymega.config.choices import nearest_to, number
 from raymega.config.rules import NAME, faults_of, plain_name
 from raymega.config.rules_chaos import that_can_happen
@@ -180,11 +180,29 @@ def _chaos(config: Config) -> Changes:
 
 
 def _compression(config: Config) -> Changes:
-    rules = (rules_compression.it_sends_less, rules_compression.nothing_is_copied_of_it)
+    rules = (
+        rules_compression.sums_are_whole, rules_compression.it_sends_less, rules_compression.nothing_is_copied_of_it,
+    )  # fmt: skip
     return {rules_compression.KEY: "none"} if any(rule(config) is not None for rule in rules) else {}
+
+
+def _numbers(config: Config) -> Changes:
+    training = config.training
+    scale = training.loss_scale if training.precision == "fp16" else "dynamic"
+    floor = min(training.min_loss_scale, training.initial_loss_scale)
+    return {"training.loss_scale": scale, "training.min_loss_scale": floor}
+
+
+def _recompute(config: Config) -> Changes:
+    asked = config.parallelism.recompute
+    if asked == "selective":
+        return {rules_precision.RECOMPUTE: "full"} if config.model.custom else {}
+    if isinstance(asked, str):
+        return {}
+    return {rules_precision.RECOMPUTE: tuple(layer for layer in asked if layer < config.model.num_layers)}
 
 
 FIXES = (
     _name, _blend, _kind, _heads, _kv_heads, _tp, _sequence, _pp, _schedule, _stages, _dp, _batch, _devices, _rates,
-    _leases, _chaos, _compression,
+    _leases, _chaos, _compression, _numbers, _recompute,
 )  # fmt: skip

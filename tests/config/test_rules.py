@@ -166,6 +166,11 @@ def random_config(dice: random.Random) -> Config:
         "training.lr_schedule": small("constant", "linear", "cosine"), "training.warmup_samples": small(0, 50),
         "training.decay_samples": small(None, 10, 100), "elastic.min_devices": small(1, 1, 3, 40),
         "elastic.lease_s": small(2.0, 20.0), "data.train": small("shakespeare", ()),
+        "parallelism.grad_compression": small("none", "none", "bf16", "int8"), "elastic.copies_every": small(0, 0, 1),
+        "parallelism.shard_optimizer": small("none", "none", "zero1", "mirrored"),
+        "parallelism.recompute": small("none", "selective", "full", (0, 3), (11,)),
+        "training.precision": small("fp32", "bf16", "fp16"), "training.loss_scale": small("dynamic", "dynamic", 128.0),
+        "training.min_loss_scale": small(1.0, 1.0, 1e6),
     })  # fmt: skip
 
 

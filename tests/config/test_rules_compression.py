@@ -10,6 +10,7 @@ from raymega.errors import ConfigError
         ("parallelism: {grad_compression: int8, data_parallel_size: 8}", "pays up to 7. Use none, or a smaller"),
         ("parallelism: {grad_compression: bf16, data_parallel_size: 4}", "pays up to 3. Use none, or int8, or a"),
         ("parallelism: {grad_compression: int8}\nelastic: {copies_every: 1}", "Set elastic.copies_every to 0"),
+        ("parallelism: {grad_compression: bf16, shard_optimizer: zero1}", "--set parallelism.grad_compression=none$"),
         ("parallelism: {grad_compression: int4}", "none, bf16, fp16, int8"),
     ],
 )
