@@ -49,4 +49,5 @@ def _step_s(config: Config, mesh: Mesh, *, bench: Bench) -> float:
         microbatches=-(-job.batch_size // (micro * mesh.dp)),
         hop_s=bench.hop_s(parts.site, pp=mesh.pp),
     )
-    return pace_s + bench.ends_s(stage, mesh=(mesh.dp, mesh.pp, mesh.tp), shard="none")
+    shard = config.parallelism.shard_optimizer
+    return pace_s + bench.ends_s(stage, mesh=(mesh.dp, mesh.pp, mesh.tp), shard=shard)

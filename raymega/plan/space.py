@@ -5,7 +5,8 @@ tp                                             sizes that divide heads, kv heads
 pp                                             1 .. layers
 dp                                             whatever the devices have room for
 micro-batch                                    divisors of the batch
-schedule, chunks, recompute, optimizer         the words of the config's schema
+schedule, chunks, recompute                    the words of the config's schema
+optimizer                                      as the config says where it cuts it; else whole
 """
 
 from dataclasses import dataclass
@@ -66,11 +67,11 @@ def runnable() -> Features:
 
 
 def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space:
-    """Everything may vary."""
+    """Everything may vary, but for how the optimizer state is cut where the config asks for a cut."""
     without = config.model_copy(
         update={"parallelism": config.parallelism.model_copy(update={"sequence_parallel": False})}
     )
-    batch = config.training.batch_size
+    batch, asked = config.training.batch_size, config.parallelism.shard_optimizer
     return Space(
         tp=tuple(size for size in choices.tp_sizes(without) if size <= cluster.largest),
         pp=stage_counts(config.model.num_layers, most=cluster.free, alike=len({n.device for n in cluster.nodes}) <= 1),
@@ -79,7 +80,7 @@ def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space
         schedules=features.schedules,
         sequence_parallel=(False, True),
         recompute=features.recompute,
-        shard_optimizer=features.shard_optimizer,
+        shard_optimizer=features.shard_optimizer if asked == "none" else (asked,),
     )
 
 

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from raymega.config.rules import faults_of
 from raymega.config.schema import Config
 from raymega.errors import PlanError
+from raymega.mesh import Mesh
+from raymega.plan.auto import predicted
 from raymega.plan.cluster import Cluster, Node
 from raymega.plan.planner import PlanChoice, first_plan, plan_for
 from raymega.plan.programs import check_programs
@@ -113,6 +115,15 @@ def test_of_the_meshes_that_a_config_leaves_open_the_fastest_is_taken() -> None:
     factors = [float(other.reason.split()[1]) for other in choice.rejected]
     assert min(factors) >= 1.0
     assert factors == sorted(factors)
+
+
+def test_replicas_are_predicted_with_the_optimizer_state_cut_as_it_is_asked_for() -> None:
+    whole = config(dp="auto")
+    whole = whole.model_copy(update={"model": whole.model.model_copy(update={"vocab_size": 97})})
+    cut = whole.model_copy(update={"parallelism": whole.parallelism.model_copy(update={"shard_optimizer": "zero1"})})
+    cluster, meshes = Cluster.of_workers({f"w{i}": "n0" for i in range(4)}), (Mesh(dp=4, pp=1, tp=1),)
+    (cut_s, _), (whole_s, _) = (predicted(made, meshes, cluster=cluster)[0] for made in (cut, whole))
+    assert cut_s < whole_s, "a quarter of the moments is updated"
 
 
 def test_earlier_workers_are_preferred_as_long_as_no_team_is_torn() -> None:

@@ -14,7 +14,7 @@ from raymega.plan.job import job_of
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.predict import predict_layout
 from raymega.plan.search import search
-from raymega.plan.space import EVERYTHING, free_space, runnable
+from raymega.plan.space import EVERYTHING, Features, free_space, runnable
 from raymega.plan.stages import balanced_layers
 
 
@@ -107,6 +107,19 @@ def test_a_faster_device_and_a_faster_link_take_less() -> None:
     link = replace(slow.links.node, bytes_per_s=slow.links.node.bytes_per_s / 100)
     far = replace(slow, links=replace(slow.links, node=link))
     assert best_s(made, nodes_of(2, 2, device="h200")) < best_s(made, slow) <= best_s(made, far)
+
+
+@pytest.mark.parametrize("features", [runnable(), EVERYTHING], ids=["runnable", "everything"])
+@pytest.mark.parametrize("asked", ["zero1", "mirrored"])
+def test_a_cut_of_the_optimizer_state_that_is_asked_for_is_kept_whatever_else_is_free(
+    asked: str, features: Features
+) -> None:
+    axes = {"shard_optimizer": asked, "data_parallel_size": "auto", "pipeline_model_parallel_size": "auto"}
+    made = config(layers=4)
+    made = made.model_copy(update={"parallelism": made.parallelism.model_copy(update=axes)})
+    space = replace(free_space(made, cluster=nodes_of(4), features=features), tp=(1,))
+    found = search(job_of(made), space=space, cluster=nodes_of(4))
+    assert {verdict.layout.shard_optimizer for verdict in found.ranked} == {asked}
 
 
 def test_a_stage_on_slower_devices_gets_fewer_layers() -> None:
