@@ -6,7 +6,7 @@
 
 A raylet is gone a tenth of a second after its own SIGTERM, and all that runs on its node with it; whoever sends SIGTERM
 to a machine (Kubernetes, a cloud's agent, a batch system) takes it away some seconds later. A second SIGTERM, or a
-Ctrl-C, is passed on at once.
+Ctrl-C, ends Ray at once; with SIGTERM, since a SIGINT makes it say that it was aborted.
 """
 
 import os
@@ -60,11 +60,11 @@ def run_node(
         if first == "ended":
             return child.returncode
         if first == "interrupt":
-            _end(child, signal.SIGINT)
+            _end(child)
             return INTERRUPTED
         parting = _leave(raylet_of(child.pid), heard, drain=drain, deadline_s=deadline_s)
         _say(parting.reason)
-        _end(child, signal.SIGTERM)
+        _end(child)
         return 0 if parting.is_left else TERMINATED
 
 
@@ -142,9 +142,9 @@ def _tell_end(wait: Callable[[], object], heard: Ears, what: Heard) -> None:
     threading.Thread(target=wait_and_tell, name=what, daemon=True).start()
 
 
-def _end(child: "subprocess.Popen[bytes]", how: signal.Signals) -> None:
+def _end(child: "subprocess.Popen[bytes]") -> None:
     """End the command and all it has started."""
-    child.send_signal(how)
+    child.terminate()
     try:
         child.wait(timeout=KILL_AFTER_S)
     except subprocess.TimeoutExpired:

@@ -73,8 +73,10 @@ def test_a_hook_waits_until_the_node_is_left_or_the_deadline_is_near(raylet, cap
     assert "no raylet runs here" in capsys.readouterr().err
 
 
-def test_a_ctrl_c_is_passed_on_at_once():
-    assert run_node(told("INT"), deadline_s=3600.0) == 130
+def test_a_ctrl_c_ends_ray_at_once_and_in_order(capfd):
+    traps = "trap 'echo in order; kill %1; exit' TERM; trap 'echo aborted; kill %1; exit' INT"
+    assert run_node(["bash", "-c", f"{traps}; sleep 60 & kill -INT $PPID; wait"], deadline_s=3600.0) == 130
+    assert capfd.readouterr().out == "in order\n"
 
 
 def test_a_node_whose_ray_cannot_be_told_ends_at_once(raylet, capsys):
