@@ -12,12 +12,8 @@ an executor that posts receives early and sends in the background.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import Action, Kind, Programs, alive_after
-
-Durations = Mapping[tuple[int, Kind], float]
-"""Seconds of (virtual stage, kind)."""
-_KINDS = tuple(Kind)
+from raymega.pipeline.running_order import Durations, running_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,101 +85,26 @@ def timeline(
     Raises:
         RaymegaBug: the programs stand still.
     """
-    clock = _Clock(programs=programs, durations=durations, num_stages=num_stages, message_s=message_s)
-    clock.run()
-    return Timeline(spans={team: clock.spans(team) for team in programs})
+    order = running_order(programs, num_stages=num_stages)
+    clocked = order.clocked(durations=durations, message_s=message_s)
+
+    def spans(team: str) -> tuple[Span, ...]:
+        rows = zip(programs[team], order.teams[team], strict=True)
+        return tuple(Span(action=a, start_s=clocked.starts[at], end_s=clocked.ends[at]) for a, at in rows)
+
+    return Timeline(spans={team: spans(team) for team in programs})
 
 
 def finish_s(programs: Programs, *, durations: Durations, num_stages: int, message_s: float | Durations = 0.0) -> float:
     """When `programs` end: `timeline(..).total_s`, without the spans."""
-    clock = _Clock(programs=programs, durations=durations, num_stages=num_stages, message_s=message_s)
-    clock.run()
-    return clock.total_s
+    order = running_order(programs, num_stages=num_stages)
+    return order.clocked(durations=durations, message_s=message_s).total_s
 
 
 def even_durations(*, num_stages: int, forward_s: float = 1.0, backward_s: float = 1.0) -> Durations:
     """The same seconds at every virtual stage; a part of a backward takes half of it."""
     seconds = {Kind.F: forward_s, Kind.B: backward_s, Kind.I: backward_s / 2, Kind.W: backward_s / 2}
     return {(stage, kind): seconds[kind] for stage in range(num_stages) for kind in Kind}
-
-
-class _Clock:
-    """A run under way. An input that no program makes is there from the start.
-
-    Actions are numbered, so that a step of thousands of stages and micro-batches is timed in seconds: a stage's four
-    kinds follow each other, the next stage's come after them, and the next micro-batch's after those.
-    """
-
-    def __init__(
-        self, *, programs: Programs, durations: Durations, num_stages: int, message_s: float | Durations
-    ) -> None:
-        self._programs = programs
-        self._num_stages = num_stages
-        places = [(stage, kind) for stage in range(num_stages) for kind in _KINDS]
-        self._seconds = [durations.get(place, 0.0) for place in places]  # by number, modulo a micro-batch's
-        sent = message_s if isinstance(message_s, Mapping) else {}
-        every = 0.0 if isinstance(message_s, Mapping) else message_s
-        self._sent = [sent.get(place, every) for place in places]
-        self._numbers = {team: [self._number(action) for action in program] for team, program in programs.items()}
-        self._team_of = dict[int, str]()
-        for team, numbers in self._numbers.items():
-            self._team_of.update(dict.fromkeys(numbers, team))
-        self._ends: dict[int, float] = {}
-        self._starts: dict[str, list[float]] = {team: [] for team in programs}
-
-    def spans(self, team: str) -> tuple[Span, ...]:
-        """What `team` has run."""
-        rows = zip(self._programs[team], self._starts[team], self._numbers[team], strict=True)
-        return tuple(Span(action=action, start_s=start, end_s=self._ends[number]) for action, start, number in rows)
-
-    @property
-    def total_s(self) -> float:
-        return max(self._ends.values(), default=0.0)
-
-    def run(self) -> None:
-        """Run all programs to their end. Raises: RaymegaBug if they stand still."""
-        teams = [team for team, program in self._programs.items() if program]
-        while any([self.advance(team) for team in teams]):
-            pass
-        stuck = [f"{team} at {self.next_action(team)}" for team in teams if self.next_action(team)]
-        if stuck:
-            raise RaymegaBug(f"These programs stand still: {', '.join(stuck)}. Pass them through check first.")
-
-    def next_action(self, team: str) -> Action | None:
-        done = len(self._starts[team])
-        return self._programs[team][done] if done < len(self._programs[team]) else None
-
-    def advance(self, team: str) -> bool:
-        """Run `team` as far as its inputs are known; True if it ran anything."""
-        starts, numbers = self._starts[team], self._numbers[team]
-        before, ends, per_microbatch = len(starts), self._ends, len(self._seconds)
-        free = ends[numbers[before - 1]] if before else 0.0
-        for number in numbers[before:]:
-            ready = self._input_s(number, team)
-            if ready is None:
-                break
-            start = ready if ready > free else free
-            free = ends[number] = start + self._seconds[number % per_microbatch]
-            starts.append(start)
-        return len(starts) > before
-
-    def _number(self, action: Action) -> int:
-        return 4 * (action.microbatch * self._num_stages + action.stage) + _KINDS.index(action.kind)
-
-    def _input_s(self, number: int, team: str) -> float | None:
-        """When the input of action `number` is with `team`; None if that is not known yet."""
-        stage, kind = number // 4 % self._num_stages, number % 4
-        if kind == 0:
-            made = number - 4 if stage > 0 else -1
-        elif kind == 3:
-            made = number - 1  # the weights' part needs the input's
-        else:
-            made = number + 4 if stage < self._num_stages - 1 else number - kind
-        sender = self._team_of.get(made)
-        if sender is None:
-            return 0.0
-        end = self._ends.get(made)
-        return end if end is None or sender == team else end + self._sent[made % len(self._sent)]
 
 
 def _label(spans: Mapping[str, tuple[Span, ...]]) -> Callable[[Action], str]:
