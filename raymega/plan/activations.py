@@ -22,7 +22,7 @@ With a = g, F = 4 D and e = 2 that is s b h (10 + 24 / t + 5 a s / (h t)), table
 
 from typing import Literal
 
-from raymega.config.dims import Dims, dims_of
+from raymega.config.dims import Dims
 from raymega.plan.job import Job
 
 FP32 = 4
@@ -38,7 +38,7 @@ def layer_activation_bytes(
     recompute: RecomputeKind = "none",
 ) -> float:
     """Bytes kept of one layer and micro-batch; see above."""
-    dims, e = dims_of(job.model), job.element_bytes
+    dims, e = job.dims, job.element_bytes
     tokens = microbatch_size * job.seq_len
     own = tokens / tp if sequence_parallel else tokens
     if recompute == "full":
@@ -60,7 +60,7 @@ def owed_layer_bytes(job: Job, *, microbatch_size: int, tp: int, sequence_parall
 
     Recomputed or not, since the first part has made what it lacked.
     """
-    dims, e = dims_of(job.model), job.element_bytes
+    dims, e = job.dims, job.element_bytes
     tokens = microbatch_size * job.seq_len
     own = tokens / tp if sequence_parallel else tokens
     width, inner = dims.heads * dims.head_size / tp, dims.ffn / tp
@@ -71,7 +71,7 @@ def owed_layer_bytes(job: Job, *, microbatch_size: int, tp: int, sequence_parall
 
 def core_bytes(job: Job, *, microbatch_size: int, tp: int) -> float:
     """Bytes that attention's core keeps, which selective recomputation saves: its scores, or their row sums."""
-    dims, e = dims_of(job.model), job.element_bytes
+    dims, e = job.dims, job.element_bytes
     rows = microbatch_size * job.seq_len * dims.heads / tp
     if job.software.attention == "fused":
         return FP32 * rows

@@ -24,7 +24,7 @@ from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.placement import place
 from raymega.plan.predict import StepPrediction
 from raymega.plan.search import Board, Estimated, Found, estimates, search, timed
-from raymega.plan.space import Features, Space, asked_layout, changes, free_space, runnable, stage_counts
+from raymega.plan.space import Features, Space, asked_layout, changes, free_space, num_changes, runnable, stage_counts
 from raymega.plan.stages import balanced_layers
 from raymega.plan.verdict import Verdict, judge, why_not
 
@@ -72,7 +72,7 @@ def advise(
         raise PlanError(f"The cluster has {cluster}, none of them free. Add one.", available=0)
     job = job_of(config, precision=precision)
     space = free_space(config, cluster=cluster, features=features or runnable())
-    board = Board(job=job, cluster=cluster, constants=constants, places={})
+    board = Board.of(job, cluster=cluster, constants=constants)
     found = search(job, space=space, cluster=cluster, constants=constants)
     if not found.ranked:
         raise _nothing_fits(job, space=space, cluster=cluster)
@@ -110,7 +110,7 @@ def _nearest(asked: ParallelLayout, *, space: Space, board: Board) -> Verdict | 
     rows = [row for dp in (None, (asked.mesh.dp,)) for row in estimates(bench, space=replace(wide, dp=dp))]
     by_distance: dict[int, list[Estimated]] = {}
     for row in rows:
-        by_distance.setdefault(len(changes(asked, row.layout(board.job.model.num_layers))), []).append(row)
+        by_distance.setdefault(num_changes(asked, row), []).append(row)
     for _, near in sorted(by_distance.items()):
         found = timed(sorted(near, key=lambda row: row.step_s), board=board)
         if found.ranked:

@@ -42,12 +42,6 @@ def _step_s(config: Config, mesh: Mesh, *, bench: Bench) -> float:
     )
     counted = local_parameter_count(job.model, seq_len=job.seq_len, tp=mesh.tp)
     stage = counted.block * -(-counted.blocks // mesh.pp) + counted.embedding / mesh.pp
-    pace_s = parts.pipeline_s(
-        num_layers=counted.blocks,
-        pp=mesh.pp,
-        chunks=1,
-        microbatches=-(-job.batch_size // (micro * mesh.dp)),
-        hop_s=bench.hop_s(parts.site, pp=mesh.pp),
-    )
-    shard = config.parallelism.shard_optimizer
-    return pace_s + bench.ends_s(stage, mesh=(mesh.dp, mesh.pp, mesh.tp), shard=shard)
+    pipe = parts.pipe(num_layers=counted.blocks, pp=mesh.pp, hop_s=bench.hop_s(parts.site, pp=mesh.pp))
+    (pace_s,) = pipe.paces(chunks=1, microbatches=(-(-job.batch_size // (micro * mesh.dp)),))
+    return pace_s + bench.ends_s(stage, mesh=mesh, shard=config.parallelism.shard_optimizer)

@@ -16,7 +16,7 @@ Sources: roofline, Williams et al. 2009; passes over memory counted from the ker
 
 from dataclasses import dataclass
 
-from raymega.config.dims import Dims, dims_of
+from raymega.config.dims import Dims
 from raymega.plan.activations import RecomputeKind, kv_width
 from raymega.plan.collectives import Ring, all_reduce_s, half_ring_s
 from raymega.plan.fitted import Constants
@@ -114,7 +114,7 @@ def embedding_seconds(site: TeamSite) -> PassSeconds:
 
 def head_seconds(site: TeamSite) -> PassSeconds:
     """The output matrix and the loss of a micro-batch."""
-    hidden, vocab = site.job.model.hidden_size, -(-dims_of(site.job.model).vocab // site.ring.members)
+    hidden, vocab = site.job.model.hidden_size, -(-site.job.dims.vocab // site.ring.members)
     logits = site.memory_s(4 * site.tokens * vocab)
     exchange, exchange_back = _layer_exchange(site)
     return PassSeconds(
@@ -127,7 +127,7 @@ def head_seconds(site: TeamSite) -> PassSeconds:
 
 def _products(site: TeamSite) -> tuple[tuple[float, float, float], ...]:
     """[m, k] [k, n] of the matrices of a layer."""
-    dims, tp = dims_of(site.job.model), site.ring.members
+    dims, tp = site.job.dims, site.ring.members
     width, ffn = dims.heads * dims.head_size / tp, dims.ffn / tp
     up = 2 * ffn if site.job.model.kind == "llama" else ffn
     return (
@@ -148,7 +148,7 @@ def _matrices_backward_s(site: TeamSite) -> float:
 
 def _core_s(site: TeamSite, *, score_bytes: int, flops: int) -> float:
     """Attention between its matrices; `score_bytes` pass through memory for each score of 2 bytes that lies there."""
-    dims, tp, job = dims_of(site.job.model), site.ring.members, site.job
+    dims, tp, job = site.job.dims, site.ring.members, site.job
     work = flops * 4 * site.tokens * job.seq_len * dims.heads * dims.head_size / tp
     work_s = work / (site.device.flops_per_s[job.precision] * site.constants.matmul_share)
     scores = site.tokens * job.seq_len * dims.heads / tp * job.element_bytes / 2
@@ -163,7 +163,7 @@ def _rows_s(site: TeamSite, passes: int) -> float:
 
 def _inner_s(site: TeamSite, passes: int) -> float:
     """What touches the mlp's inner elements, and moves queries, keys and values into place."""
-    dims, tp, e = dims_of(site.job.model), site.ring.members, site.job.element_bytes
+    dims, tp, e = site.job.dims, site.ring.members, site.job.element_bytes
     inner = dims.ffn / tp * (1.5 if site.job.model.kind == "llama" else 1)
     return site.memory_s(site.tokens * e * (passes * inner + 2 * _qkv(dims, tp)))
 

@@ -11,13 +11,16 @@
 A device is taken to be the fastest of the cluster, a replica to lie as close as it can.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
+from raymega.mesh import Mesh
 from raymega.plan.activations import boundary_bytes
 from raymega.plan.cluster import Cluster
 from raymega.plan.collectives import Ring, half_ring_s, message_s
-from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_seconds, layer_seconds
+from raymega.plan.cost import TeamSite, embedding_seconds, head_seconds, layer_seconds
 from raymega.plan.fitted import Constants
 from raymega.plan.hardware import Device
 from raymega.plan.job import Job
@@ -26,21 +29,34 @@ from raymega.plan.plan import ShardOptimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pipe:
+    """The stages of one replica: all passes of a micro-batch, those of the slowest stage, a message to the next."""
+
+    pp: int
+    whole_s: float
+    slowest_s: float
+    hop_s: float
+
+    def paces(self, *, chunks: int, microbatches: Sequence[int]) -> list[float]:
+        """See above, for each number of micro-batches."""
+        slowest, rest, pp, twice = self.slowest_s, (self.whole_s - self.slowest_s) / chunks, self.pp, 2 * self.hop_s
+        return [m * slowest + rest + twice * (m * (chunks == 1) + pp) * (pp - 1) / pp for m in microbatches]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Seconds of the parts of a model on one team, and of the update of a layer's parameters."""
+    """Seconds of the parts of a model on one team, forward, backward and collectives."""
 
     site: TeamSite
-    layer: PassSeconds
-    embedding: PassSeconds
-    head: PassSeconds
+    layer_s: float
+    embedding_s: float
+    head_s: float
 
-    def pipeline_s(self, *, num_layers: int, pp: int, chunks: int, microbatches: int, hop_s: float) -> float:
-        """See above."""
-        layer, head = self.layer.total_s, self.head.total_s
-        whole = num_layers * layer + self.embedding.total_s + head
-        slowest = max(whole / pp, ceil(num_layers / pp) * layer, layer + head)
-        waits = 2 * hop_s * (microbatches * (chunks == 1) + pp) * (pp - 1) / pp
-        return microbatches * slowest + (whole - slowest) / chunks + waits
+    def pipe(self, *, num_layers: int, pp: int, hop_s: float) -> Pipe:
+        """The model cut into `pp` stages."""
+        whole = num_layers * self.layer_s + self.embedding_s + self.head_s
+        slowest = max(whole / pp, ceil(num_layers / pp) * self.layer_s, self.layer_s + self.head_s)
+        return Pipe(pp=pp, whole_s=whole, slowest_s=slowest, hop_s=hop_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +88,9 @@ class Bench:
         )
         return Parts(
             site=site,
-            layer=layer_seconds(site, recompute="none" if isinstance(recompute, frozenset) else recompute),
-            embedding=embedding_seconds(site),
-            head=head_seconds(site),
+            layer_s=layer_seconds(site, recompute="none" if isinstance(recompute, frozenset) else recompute).total_s,
+            embedding_s=embedding_seconds(site).total_s,
+            head_s=head_seconds(site).total_s,
         )
 
     def hop_s(self, site: TeamSite, *, pp: int) -> float:
@@ -91,11 +107,10 @@ class Bench:
         link = links.device if pp * site.ring.members <= self.largest else links.node
         return message_s(sent, link=link, constants=self.constants)
 
-    def ends_s(self, parameters: float, *, mesh: tuple[int, int, int], shard: ShardOptimizer) -> float:
-        """Gradients over replicas that lie as close as they can, and the update; `mesh` is dp, pp, tp."""
-        dp, pp, tp = mesh
-        job = self.job
-        ring = Ring(members=dp, per_node=min(dp, max(1, self.largest // (pp * tp))))
+    def ends_s(self, parameters: float, *, mesh: Mesh, shard: ShardOptimizer) -> float:
+        """Gradients over replicas that lie as close as they can, and the update."""
+        dp, job = mesh.dp, self.job
+        ring = Ring(members=dp, per_node=min(dp, max(1, self.largest // (mesh.pp * mesh.tp))))
         gradients = parameters * job.software.gradient_bytes
         half = half_ring_s(gradients, ring=ring, links=self.cluster.links, constants=self.constants)
         other = 1.0 if shard == "none" else job.element_bytes / job.software.gradient_bytes
@@ -103,6 +118,7 @@ class Bench:
         return half * (1 + other) + touched / (self.device.memory_bytes_per_s * self.constants.memory_share)
 
 
+@cache
 def replica_counts(most: int) -> tuple[int, ...]:
     """Numbers of replicas worth a look: all small ones, then ever wider apart, and the most."""
     wider = (16 * 3**k // 2**k for k in range(1, 20))

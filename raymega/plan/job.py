@@ -4,9 +4,10 @@ job       model, sequence length, batch, optimizer, number format
 software  how a trainer computes it: raymega's own way, or another's, so that published figures can be compared
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from raymega.config.dims import Dims, dims_of
 from raymega.config.schema import Config, ModelConfig
 from raymega.plan.hardware import Precision
 
@@ -49,6 +50,7 @@ class Job:
     Args:
         outlives: nodes whose loss at once copies of the state in their peers' memory outlive; None: no copies are kept.
         copies_on_device: that memory is the devices' own, as on CPUs; else it is their hosts'.
+        dims: of the model; follows from it.
     """
 
     model: ModelConfig
@@ -60,6 +62,11 @@ class Job:
     software: Software = RAYMEGA
     outlives: int | None = None
     copies_on_device: bool = False
+    dims: Dims = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """They are asked for in every part of every layout."""
+        object.__setattr__(self, "dims", dims_of(self.model))
 
     @property
     def element_bytes(self) -> int:

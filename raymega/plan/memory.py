@@ -20,12 +20,12 @@ zero1 divides masters and moments by dp; mirrored holds them twice. Parameters a
 first shard, which holds most.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 
-from raymega.config.dims import dims_of
 from raymega.model_shape import ParameterCount, local_parameter_count
-from raymega.pipeline.catalog import schedule
+from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.held import most_held
 from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes, owed_layer_bytes
 from raymega.plan.job import Job
@@ -33,6 +33,7 @@ from raymega.plan.parallel_layout import ParallelLayout
 
 RECEIVES_AHEAD = 2  # as `comm.p2p.Inbox` posts them
 ROUNDS = 4  # of a pipeline, within which a schedule has reached all that it ever holds
+COUNTS_KEPT = 64  # of jobs and team sizes
 COPY_SLOTS = 2  # of each copy, as `worker.copy_slots` has them
 
 Pairs = tuple[tuple[int, int], ...]
@@ -72,11 +73,50 @@ class StageMemory:
 
 def memory_by_stage(job: Job, layout: ParallelLayout) -> tuple[StageMemory, ...]:
     """What each stage's devices need."""
-    return tuple(stage_memory(job, layout, stage=stage) for stage in range(layout.mesh.pp))
+    case = _case(job, layout)
+    return tuple(_stage_memory(case, stage) for stage in range(layout.mesh.pp))
 
 
 def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory:
     """What a device of `stage` needs."""
+    return _stage_memory(_case(job, layout), stage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A job and its layout, with what every stage asks for.
+
+    Args:
+        layer: bytes of activations of one layer and micro-batch, by what is recomputed.
+        boundary: bytes of one message between stages.
+    """
+
+    job: Job
+    layout: ParallelLayout
+    order: Schedule
+    microbatches: int
+    layer: Mapping[RecomputeKind, float]
+    boundary: float
+
+
+def _case(job: Job, layout: ParallelLayout) -> _Case:
+    tp, micro, cut = layout.mesh.tp, layout.microbatch_size, layout.sequence_parallel
+    again = "full" if isinstance(layout.recompute, frozenset) else layout.recompute
+    return _Case(
+        job=job,
+        layout=layout,
+        order=layout.order,
+        microbatches=layout.microbatches(job),
+        layer={
+            kind: layer_activation_bytes(job, microbatch_size=micro, tp=tp, sequence_parallel=cut, recompute=kind)
+            for kind in dict.fromkeys(("none", again))
+        },
+        boundary=boundary_bytes(job, microbatch_size=micro, tp=tp, sequence_parallel=cut),
+    )
+
+
+def _stage_memory(case: _Case, stage: int) -> StageMemory:
+    job, layout = case.job, case.layout
     parameters = stage_parameters(job, layout, stage=stage)
     optimizer_states = parameters * optimizer_share(layout)
     copies = _copies(job, layout, stage)
@@ -85,10 +125,10 @@ def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory
         gradients=parameters * job.software.gradient_bytes,
         masters=optimizer_states * (FP32 if _has_masters(job, layout) else 0),
         moments=optimizer_states * (2 * FP32 if job.optimizer == "adamw" else 0),
-        activations=_activations(job, layout, stage),
-        logits=_logits(job, layout) if stage == _last(layout) else 0.0,
-        boundary_log=_boundary_log(job, layout, stage),
-        buffers=_buffers(job, layout, stage, parameters),
+        activations=_activations(case, stage),
+        logits=_logits(case) if stage == _last(layout) else 0.0,
+        boundary_log=_boundary_log(case, stage),
+        buffers=_buffers(case, stage, parameters),
         peer_copies=copies if job.copies_on_device else 0.0,
         host_copies=0.0 if job.copies_on_device else copies,
     )
@@ -118,23 +158,14 @@ def _has_masters(job: Job, layout: ParallelLayout) -> bool:
     return job.precision != "fp32" or layout.shard_optimizer != "none"
 
 
-def in_flight(job: Job, layout: ParallelLayout, *, stage: int) -> int:
-    """Passes of one chunk whose activations are alive at once on `stage`, at most."""
-    return layout.order.in_flight(
-        stage=stage,
-        num_stages=layout.mesh.pp,
-        num_microbatches=layout.microbatches(job),
-        chunks=layout.num_chunks,
-    )
-
-
 def is_reduced(job: Job, layout: ParallelLayout) -> bool:
     """Whether some worker shares its gradients with another."""
     mesh = layout.mesh
-    partial = mesh.tp > 1 and (layout.sequence_parallel or dims_of(job.model).kv_heads < mesh.tp or job.model.qk_norm)
+    partial = mesh.tp > 1 and (layout.sequence_parallel or job.dims.kv_heads < mesh.tp or job.model.qk_norm)
     return mesh.dp > 1 or partial or (job.model.tie_embeddings and len(layout.layers) > 1)
 
 
+@lru_cache(maxsize=COUNTS_KEPT)
 def _counts(job: Job, tp: int) -> ParameterCount:
     return local_parameter_count(job.model, seq_len=job.seq_len, tp=tp)
 
@@ -151,27 +182,26 @@ def _last(layout: ParallelLayout) -> int:
     return layout.stage_of(len(layout.layers) - 1)
 
 
-def _activations(job: Job, layout: ParallelLayout, stage: int) -> float:
+def _activations(case: _Case, stage: int) -> float:
     """The largest chunk, as often as passes are in flight."""
-    largest = max(
-        (layout.layers[chunk] for chunk in layout.chunks_of(stage)), key=lambda at: _chunk_bytes(job, layout, at)
-    )
-    kept = _chunk_bytes(job, layout, largest)
-    most = in_flight(job, layout, stage=stage) * kept
-    if not layout.order.splits:
+    chunks = [case.layout.layers[chunk] for chunk in case.layout.chunks_of(stage)]
+    kept, (first, end) = max(((_chunk_bytes(case, at), at) for at in chunks), key=lambda found: found[0])
+    most = _in_flight(case, stage) * kept
+    if not case.order.splits:
         return most
-    owed = (largest[1] - largest[0]) * owed_layer_bytes(
-        job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel
+    layout = case.layout
+    owed = (end - first) * owed_layer_bytes(
+        case.job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel
     )
-    owed += _boundary(job, layout)  # the buffer that its input came in
+    owed += case.boundary  # the buffer that its input came in
     if owed <= kept:
         return most
-    return max(num_open * kept + num_owed * owed for num_open, num_owed in _held(job, layout, stage))
+    return max(num_open * kept + num_owed * owed for num_open, num_owed in _held(case, stage))
 
 
-def _held(job: Job, layout: ParallelLayout, stage: int, *, chunk: int | None = None) -> Pairs:
+def _held(case: _Case, stage: int, *, chunk: int | None = None) -> Pairs:
     """(open, owed) passes of a stage, or of one of its chunks, beyond which it never has more."""
-    count = layout.microbatches(job)
+    layout, count = case.layout, case.microbatches
     few = count if layout.table else min(count, ROUNDS * layout.mesh.pp)  # beyond, it holds no more than within them
     return _held_by(layout.schedule, layout.table, stage, layout.mesh.pp, layout.num_chunks, few, chunk)
 
@@ -186,48 +216,42 @@ def _held_by(
     return most_held(tuple(action for action in program if chunk in (None, action.stage)))
 
 
-def _chunk_bytes(job: Job, layout: ParallelLayout, layers: tuple[int, int]) -> float:
-    kinds = [layout.recompute_of(layer) for layer in range(*layers)]
-    return sum(kinds.count(kind) * _layer(job, layout, kind) for kind in set(kinds))
+def _chunk_bytes(case: _Case, layers: tuple[int, int]) -> float:
+    again = case.layout.recompute
+    if not isinstance(again, frozenset):
+        return (layers[1] - layers[0]) * case.layer[again]
+    full = len(again.intersection(range(*layers)))
+    return full * case.layer["full"] + (layers[1] - layers[0] - full) * case.layer["none"]
 
 
-def _layer(job: Job, layout: ParallelLayout, kind: RecomputeKind) -> float:
-    return layer_activation_bytes(
-        job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel,
-        recompute=kind,
-    )  # fmt: skip
-
-
-def _logits(job: Job, layout: ParallelLayout) -> float:
+def _logits(case: _Case) -> float:
     """Logits in fp32, and the inputs of the last norm and of the output matrix, of each pass in flight."""
+    job, layout = case.job, case.layout
     tokens = layout.microbatch_size * job.seq_len
-    vocab = -(-dims_of(job.model).vocab // layout.mesh.tp)
+    vocab = -(-job.dims.vocab // layout.mesh.tp)
     own = tokens / layout.mesh.tp if layout.sequence_parallel else tokens
     one = FP32 * tokens * vocab + 2 * job.element_bytes * own * job.model.hidden_size
     last = _last(layout)
     if layout.num_chunks == 1:
-        return one * in_flight(job, layout, stage=last)
-    return one * max(map(sum, _held(job, layout, last, chunk=len(layout.layers) - 1)))
+        return one * _in_flight(case, last)
+    return one * max(map(sum, _held(case, last, chunk=len(layout.layers) - 1)))
 
 
-def _boundary(job: Job, layout: ParallelLayout) -> float:
-    return boundary_bytes(
-        job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel
+def _in_flight(case: _Case, stage: int) -> int:
+    """Passes of one chunk whose activations are alive at once on `stage`, at most."""
+    layout = case.layout
+    return case.order.in_flight(
+        stage=stage, num_stages=layout.mesh.pp, num_microbatches=case.microbatches, chunks=layout.num_chunks
     )
 
 
-def _sent(layout: ParallelLayout, stage: int) -> int:
-    """Tensors that a micro-batch makes this stage send: activations down and gradients up, chunk by chunk."""
-    if layout.mesh.pp == 1:
-        return 0
-    end = len(layout.layers) - 1
-    return sum((chunk < end) + (chunk > 0) for chunk in layout.chunks_of(stage))
-
-
-def _boundary_log(job: Job, layout: ParallelLayout, stage: int) -> float:
-    if not job.software.logs_boundaries:
+def _boundary_log(case: _Case, stage: int) -> float:
+    """Tensors that a micro-batch makes this stage send, activations down and gradients up, chunk by chunk."""
+    if not case.job.software.logs_boundaries or case.layout.mesh.pp == 1:
         return 0.0
-    return _sent(layout, stage) * layout.microbatches(job) * _boundary(job, layout)
+    end = len(case.layout.layers) - 1
+    sent = sum((chunk < end) + (chunk > 0) for chunk in case.layout.chunks_of(stage))
+    return sent * case.microbatches * case.boundary
 
 
 def receive_bytes(job: Job, layout: ParallelLayout, *, stage: int) -> float:
@@ -235,7 +259,9 @@ def receive_bytes(job: Job, layout: ParallelLayout, *, stage: int) -> float:
     if layout.mesh.pp == 1:
         return 0.0
     takes_gradients = any(chunk < len(layout.layers) - 1 for chunk in layout.chunks_of(stage))
-    return (RECEIVES_AHEAD + takes_gradients) * _boundary(job, layout)
+    return (RECEIVES_AHEAD + takes_gradients) * boundary_bytes(
+        job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp, sequence_parallel=layout.sequence_parallel
+    )
 
 
 def _copies(job: Job, layout: ParallelLayout, stage: int) -> float:
@@ -251,10 +277,11 @@ def _copies(job: Job, layout: ParallelLayout, stage: int) -> float:
     return float(COPY_SLOTS * (sizes[stage] + -(-lacking * pieces // dp) * max(others)))
 
 
-def _buffers(job: Job, layout: ParallelLayout, stage: int, parameters: int) -> float:
+def _buffers(case: _Case, stage: int, parameters: int) -> float:
+    job, layout = case.job, case.layout
     reduced = job.software.reduces_out_of_place and is_reduced(job, layout)
     receives = receive_bytes(job, layout, stage=stage)
-    again = _layer(job, layout, "none") if layout.recompute != "none" else 0.0
+    again = case.layer["none"] if layout.recompute != "none" else 0.0
     return parameters * (job.software.gradient_bytes * reduced + _coded(job, layout)) + receives + again
 
 

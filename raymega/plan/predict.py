@@ -1,7 +1,7 @@
 """What a step of a layout takes on a cluster: seconds by part, bytes by kind.
 
 seats      ranks on nodes      -> the slowest device, the links of each talk       (plan.seats)
-passes     FLOPs, bytes        -> seconds of F and B of each virtual stage         (plan.cost)
+passes     FLOPs, bytes        -> seconds of F and B of each virtual stage         (plan.passes, plan.cost)
 pipeline   the real actions    -> when each runs                                   (pipeline.timeline)
 reduce     gradients over dp and between tied ends;   apply    the optimizer's pass over memory
 step_s = pipeline + reduce + apply
@@ -13,25 +13,25 @@ exchange   collectives of a team that are seen     reduce, apply, host
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import get_args
+from functools import lru_cache
 
-from raymega.config.dims import dims_of
-from raymega.pipeline.actions import Kind, Program
-from raymega.pipeline.timeline import Timeline, even_durations, finish_s, timeline
-from raymega.plan.activations import RecomputeKind, boundary_bytes
+from raymega.pipeline.actions import Program
+from raymega.pipeline.catalog import Schedule, schedule
+from raymega.pipeline.running_order import RunningOrder, running_order
+from raymega.pipeline.timeline import Timeline, even_durations, timeline
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
-from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_seconds, layer_seconds
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
 from raymega.plan.memory import StageMemory, memory_by_stage, optimizer_share, stage_parameters
 from raymega.plan.parallel_layout import ParallelLayout, layout_of
+from raymega.plan.passes import Ground, Passes, passes_of
 from raymega.plan.placement import place
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_programs_of
-from raymega.plan.seats import StageSeats, seats_of
+from raymega.plan.seats import seats_of
 
-Places = dict[tuple[int, Kind], float]  # seconds by (virtual stage, kind)
+ORDERS_KEPT = 16  # the largest of them take 10 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,36 +129,13 @@ def predict_layout(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """A job laid over seats."""
-
-    job: Job
-    layout: ParallelLayout
-    seats: tuple[StageSeats, ...]
-    cluster: Cluster
-    constants: Constants
-
-    def site(self, stage: int) -> TeamSite:
-        """What a team of `stage` computes on."""
-        return TeamSite(
-            job=self.job,
-            device=self.seats[stage].device,
-            links=self.cluster.links,
-            ring=self.seats[stage].team,
-            constants=self.constants,
-            microbatch_size=self.layout.microbatch_size,
-            sequence_parallel=self.layout.sequence_parallel,
-        )
-
-
-def step_seconds(ground: Ground) -> StepSeconds:
-    """The parts of a step."""
-    passes = virtual_stage_seconds(ground)
+def step_seconds(ground: Ground, *, passes: Passes | None = None) -> StepSeconds:
+    """The parts of a step; `passes`: of its micro-batches, where they are known."""
+    passes = passes or passes_of(ground)
     run_s = pipeline_s(ground, passes)
     count, pp = ground.layout.microbatches(ground.job), ground.layout.mesh.pp
-    compute = sum(p.forward_s + p.backward_s for p in passes) * count / pp
-    exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes) * count / pp
+    compute = sum(p.forward_s + p.backward_s for p in passes.seconds) * count / pp
+    exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes.seconds) * count / pp
     host = ground.constants.pass_s * len(ground.layout.order.kinds) * count * ground.layout.num_chunks
     return StepSeconds(
         compute_s=compute,
@@ -170,29 +147,13 @@ def step_seconds(ground: Ground) -> StepSeconds:
     )
 
 
-def virtual_stage_seconds(ground: Ground) -> tuple[PassSeconds, ...]:
-    """One micro-batch at each virtual stage, embedding and loss counted where they are."""
-    layout, end = ground.layout, len(ground.layout.layers) - 1
-    sites = [ground.site(stage) for stage in range(layout.mesh.pp)]
-    by_kind = [{kind: layer_seconds(site, recompute=kind) for kind in get_args(RecomputeKind)} for site in sites]
-    found = []
-    for chunk, (first, stop) in enumerate(layout.layers):
-        stage = layout.stage_of(chunk)
-        kinds = [layout.recompute_of(layer) for layer in range(first, stop)]
-        parts = [by_kind[stage][kind].times(kinds.count(kind)) for kind in sorted(set(kinds))]
-        parts += [embedding_seconds(sites[stage])] if chunk == 0 else []
-        parts += [head_seconds(sites[stage])] if chunk == end else []
-        found.append(sum(parts[1:], start=parts[0]))
-    return tuple(found)
-
-
 def reduce_seconds(ground: Ground) -> float:
     """Gradients over the replicas of each stage, all at once, then between the ends that hold a tied matrix."""
     slowest = max(_ring_seconds(ground, stage) for stage in range(ground.layout.mesh.pp))
     job, mesh = ground.job, ground.layout.mesh
     if not job.model.tie_embeddings or mesh.pp == 1:
         return slowest
-    matrix = -(-dims_of(job.model).vocab // mesh.tp) * job.model.hidden_size * job.software.gradient_bytes
+    matrix = -(-job.dims.vocab // mesh.tp) * job.model.hidden_size * job.software.gradient_bytes
     return slowest + 2 * message_s(matrix, link=ground.seats[-1].hop, constants=ground.constants)
 
 
@@ -209,20 +170,22 @@ def apply_seconds(ground: Ground, *, stage: int) -> float:
 def schedule_bubble(layout: ParallelLayout, *, job: Job) -> float:
     """The share of a step that the schedule leaves empty where all passes of a kind take as long."""
     num_stages = len(layout.layers)
+    programs = _programs(layout.order, layout.mesh.pp, layout.num_chunks, num_microbatches=layout.microbatches(job))
     return timeline(
-        _programs(layout, job),
+        programs,
         durations=even_durations(num_stages=num_stages, forward_s=1.0, backward_s=2.0),
         num_stages=num_stages,
     ).bubble_share()
 
 
-def pipeline_s(ground: Ground, passes: Sequence[PassSeconds]) -> float:
+def pipeline_s(ground: Ground, passes: Passes) -> float:
     """The clock of the replica that has most micro-batches."""
-    durations, messages = _clocked(ground, passes)
     layout = ground.layout
-    return finish_s(
-        _programs(layout, ground.job), durations=durations, num_stages=len(layout.layers), message_s=messages
+    order = _order(
+        layout.schedule, layout.table, layout.mesh.pp, num_chunks=layout.num_chunks,
+        num_microbatches=layout.microbatches(ground.job),
     )  # fmt: skip
+    return order.clocked(durations=passes.durations, message_s=passes.messages).total_s
 
 
 def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Constants = PUBLISHED) -> Timeline:
@@ -230,48 +193,10 @@ def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Con
     layout = layout_of(plan)
     seats = seats_of(layout.mesh, nodes=place(layout.mesh, cluster=cluster), cluster=cluster)
     ground = Ground(job=job, layout=layout, seats=seats, cluster=cluster, constants=constants)
-    durations, messages = _clocked(ground, virtual_stage_seconds(ground))
-    return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=messages)
-
-
-def _clocked(ground: Ground, passes: Sequence[PassSeconds]) -> tuple[Places, Places]:
-    """Seconds of each pass and of its message; where messages block, they take the sender's time."""
-    job, extra = ground.job, ground.constants.pass_s
-    durations = {}
-    messages = dict.fromkeys(((v, kind) for v in range(len(passes)) for kind in Kind), 0.0)
-    for v, seconds in enumerate(passes):
-        durations[v, Kind.F] = seconds.forward_s + seconds.forward_exchange_s + extra
-        durations[v, Kind.B] = seconds.backward_s + seconds.backward_exchange_s + extra
-        durations[v, Kind.I] = seconds.backward_s / 2 + seconds.backward_exchange_s + extra
-        durations[v, Kind.W] = seconds.backward_s / 2 + extra
-    for at in messages:
-        sent = _message_seconds(ground, *at)
-        if job.software.overlaps_messages:
-            messages[at] = sent
-        else:
-            durations[at] += sent
-    return durations, messages
-
-
-def _message_seconds(ground: Ground, virtual_stage: int, kind: Kind) -> float:
-    """What a pass of `virtual_stage` sends; the first backward, the last forward and weights' parts send nothing."""
-    layout = ground.layout
-    end = virtual_stage == (len(layout.layers) - 1 if kind is Kind.F else 0)
-    if kind is Kind.W or end:
-        return 0.0
-    crossing = virtual_stage if kind is Kind.F else virtual_stage - 1
-    upper, lower = layout.stage_of(crossing), layout.stage_of(crossing + 1)
-    if upper == lower:
-        return 0.0
-    num_bytes = boundary_bytes(
-        ground.job, microbatch_size=layout.microbatch_size, tp=layout.mesh.tp,
-        sequence_parallel=layout.sequence_parallel,
-    )  # fmt: skip
-    seats, constants = ground.seats[lower if layout.order.folds and lower < upper else upper], ground.constants
-    if not ground.job.software.scatters_messages or layout.sequence_parallel:
-        return message_s(num_bytes, link=seats.hop, constants=constants)
-    gather = half_ring_s(num_bytes, ring=seats.team, links=ground.cluster.links, constants=constants)
-    return message_s(num_bytes / layout.mesh.tp, link=seats.hop, constants=constants) + gather
+    passes = passes_of(ground)
+    return timeline(
+        team_programs_of(plan), durations=passes.durations, num_stages=len(plan.layers), message_s=passes.messages
+    )
 
 
 def _ring_seconds(ground: Ground, stage: int) -> float:
@@ -285,10 +210,18 @@ def _ring_seconds(ground: Ground, stage: int) -> float:
     return scatter + half_ring_s(parameters * job.element_bytes, ring=ring, links=links, constants=constants)
 
 
-def _programs(layout: ParallelLayout, job: Job) -> dict[str, Program]:
-    row, pp = layout.order, layout.mesh.pp
-    microbatches = tuple(range(layout.microbatches(job)))
+@lru_cache(maxsize=ORDERS_KEPT)
+def _order(
+    name: str, table: tuple[str, ...], num_stages: int, *, num_chunks: int, num_microbatches: int
+) -> RunningOrder:  # fmt: skip
+    """Of a schedule, whatever its passes take: layouts that differ in these alone are timed on the same one."""
+    programs = _programs(schedule(name, rows=table), num_stages, num_chunks, num_microbatches=num_microbatches)
+    return running_order(programs, num_stages=num_stages * num_chunks)
+
+
+def _programs(row: Schedule, num_stages: int, num_chunks: int, *, num_microbatches: int) -> dict[str, Program]:
+    microbatches = tuple(range(num_microbatches))
     return {
-        f"stage {stage}": row.program(stage=stage, num_stages=pp, microbatches=microbatches, chunks=layout.num_chunks)
-        for stage in range(pp)
+        f"stage {stage}": row.program(stage=stage, num_stages=num_stages, microbatches=microbatches, chunks=num_chunks)
+        for stage in range(num_stages)
     }

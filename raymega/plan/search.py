@@ -12,6 +12,7 @@ itself has one. What is chosen is then timed whole.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from raymega.mesh import Mesh
 from raymega.model_shape import ParameterCount, local_parameter_count
@@ -19,14 +20,15 @@ from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.estimate import Bench, Parts, replica_counts
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
-from raymega.plan.memory import StageMemory, memory_by_stage, stage_memory
+from raymega.plan.memory import memory_by_stage, stage_memory
 from raymega.plan.parallel_layout import ParallelLayout, Recompute
+from raymega.plan.passes import Ground, passes_of
 from raymega.plan.placement import place, places_for_teams
 from raymega.plan.plan import ShardOptimizer
-from raymega.plan.predict import Ground, StepPrediction, predict_layout, step_seconds
+from raymega.plan.predict import StepPrediction, predict_layout, step_seconds
 from raymega.plan.seats import StageSeats, seats_of
 from raymega.plan.space import Space
-from raymega.plan.stages import balanced_layers
+from raymega.plan.stages import Layers, balanced_layers
 from raymega.plan.verdict import Verdict, split, why_not
 
 MARGIN = 1.25
@@ -35,7 +37,10 @@ MOST_ACTIONS = 100_000  # timed in all, beyond the first few
 MOST_REFUSED = 40
 FIRST_MICROBATCHES = 3  # times the stages
 SPARE = 1.1
+SPLITS_KEPT = 256
 DP_EACH = 3  # numbers of replicas that are kept of each choice, the best by the closed form
+
+Ends = dict[int, tuple[Mesh, float]]  # dp -> the mesh, and its seconds of gradients and update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class Estimated:
     mesh: Mesh
     microbatch_size: int
     schedule: str
-    chunks: int
+    num_chunks: int
     sequence_parallel: bool
     recompute: Recompute
     shard_optimizer: ShardOptimizer
@@ -55,7 +60,7 @@ class Estimated:
         """With balanced layers."""
         return ParallelLayout(
             mesh=self.mesh,
-            layers=balanced_layers(num_layers, num_stages=self.mesh.pp * self.chunks),
+            layers=_even_layers(num_layers, self.mesh.pp * self.num_chunks),
             microbatch_size=self.microbatch_size,
             schedule=self.schedule,
             sequence_parallel=self.sequence_parallel,
@@ -83,7 +88,7 @@ def search(job: Job, *, space: Space, cluster: Cluster, constants: Constants = P
     """Find the fastest layouts of `space` that fit."""
     bench = Bench.of(job, cluster=cluster, constants=constants)
     order = sorted(estimates(bench, space=space), key=lambda row: row.step_s)
-    return timed(order, board=Board(job=job, cluster=cluster, constants=constants, places={}))
+    return timed(order, board=Board.of(job, cluster=cluster, constants=constants))
 
 
 def timed(order: Iterable[Estimated], *, board: "Board") -> Found:
@@ -93,11 +98,14 @@ def timed(order: Iterable[Estimated], *, board: "Board") -> Found:
         considered += 1
         if row.step_s > best_s * MARGIN or (len(ranked) >= LEAST_TIMED and actions > MOST_ACTIONS):
             continue
-        verdict = board.tried(row)
+        layout = row.layout(board.job.model.num_layers)
+        if board.is_hopeless(layout) and len(refused) >= MOST_REFUSED:
+            continue
+        verdict = board.tried(layout, estimated_s=row.step_s)
         if verdict.refused is None:
             ranked.append(verdict)
             actions += (
-                2 * row.mesh.pp * row.chunks * min(7 * row.mesh.pp, verdict.layout.microbatches(board.job))
+                2 * row.mesh.pp * row.num_chunks * min(7 * row.mesh.pp, verdict.layout.microbatches(board.job))
             )  # two runs of three and four times the stages
             best_s = min(best_s, verdict.step_s)
         elif len(refused) < MOST_REFUSED:
@@ -108,41 +116,46 @@ def timed(order: Iterable[Estimated], *, board: "Board") -> Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Layouts of one job on one cluster; `places`: of each mesh, found once."""
+    """Layouts of one job on one cluster.
+
+    Args:
+        most_bytes: usable on its largest device.
+        places: of each mesh, found once.
+    """
 
     job: Job
     cluster: Cluster
     constants: Constants
+    most_bytes: float
     places: dict[Mesh, tuple[tuple[NodeId, ...], tuple[StageSeats, ...]]]
 
-    def tried(self, row: Estimated) -> Verdict:
+    @classmethod
+    def of(cls, job: Job, *, cluster: Cluster, constants: Constants) -> "Board":
+        """An empty one."""
+        most_bytes = max(node.device.usable_bytes for node in cluster.nodes)
+        return cls(job=job, cluster=cluster, constants=constants, most_bytes=most_bytes, places={})
+
+    def tried(self, layout: ParallelLayout, *, estimated_s: float) -> Verdict:
         """Place, split, hold to memory and, if it fits, time."""
-        layout = row.layout(self.job.model.num_layers)
-        if hopeless := self._hopeless(layout):
-            return Verdict(layout=layout, step_s=row.step_s, peak_bytes=hopeless.total, refused=self._why_not(hopeless))
-        _, seats = self.seated(row.mesh)
+        if self.is_hopeless(layout):
+            need = stage_memory(self.job, layout, stage=0)
+            why = why_not((need,), (self.most_bytes,))
+            return Verdict(layout=layout, step_s=estimated_s, peak_bytes=need.total, refused=why)
+        _, seats = self.seated(layout.mesh)
         layout = split(layout, ground=self._ground(layout, seats))
         memory = memory_by_stage(self.job, layout)
         refused = why_not(memory, tuple(seat.least_bytes for seat in seats))
         return Verdict(
             layout=layout,
-            step_s=row.step_s if refused is not None else self._paced_s(layout, seats),
+            step_s=estimated_s if refused is not None else self._paced_s(layout, seats),
             peak_bytes=max(need.total for need in memory),
             refused=refused,
         )
 
-    def _hopeless(self, layout: ParallelLayout) -> StageMemory | None:
-        """What the first stage needs, if no cut of the layers can help: it and the last are too full together."""
-        ends = [stage_memory(self.job, layout, stage=stage) for stage in (0, layout.mesh.pp - 1)]
-        lacks = sum(need.total for need in ends) / 2 > SPARE * self._largest_bytes
-        return ends[0] if lacks else None
-
-    def _why_not(self, need: StageMemory) -> str | None:
-        return why_not((need,), (self._largest_bytes,))
-
-    @property
-    def _largest_bytes(self) -> float:
-        return max(node.device.usable_bytes for node in self.cluster.nodes)
+    def is_hopeless(self, layout: ParallelLayout) -> bool:
+        """Whether no cut of the layers can help: the first stage and the last are too full together."""
+        ends = [stage_memory(self.job, layout, stage=stage).total for stage in (0, layout.mesh.pp - 1)]
+        return sum(ends) / 2 > SPARE * self.most_bytes
 
     def predicted(self, layout: ParallelLayout) -> StepPrediction:
         """Time the whole step."""
@@ -161,8 +174,10 @@ class Board:
         first = FIRST_MICROBATCHES * pp
         if count <= first + pp:
             return step_seconds(self._ground(layout, seats)).total_s
+        passes = passes_of(self._ground(layout, seats))
         short, longer = (
-            step_seconds(self._ground(layout, seats, microbatches=number)).total_s for number in (first, first + pp)
+            step_seconds(self._ground(layout, seats, microbatches=number), passes=passes).total_s
+            for number in (first, first + pp)
         )
         return longer + (longer - short) * (count - first - pp) / pp
 
@@ -176,7 +191,7 @@ class Board:
 
 def estimates(bench: Bench, *, space: Space) -> Iterator[Estimated]:
     """Every choice of the space but dp, with the numbers of replicas that are best by the closed form."""
-    job, ends = bench.job, dict[tuple[int, int, int, ShardOptimizer], float]()
+    job, known = bench.job, dict[tuple[int, int, ShardOptimizer], Ends]()
     for tp in space.tp:
         teams = places_for_teams(bench.cluster, tp=tp)
         counted = local_parameter_count(job.model, seq_len=job.seq_len, tp=tp)
@@ -192,41 +207,45 @@ def estimates(bench: Bench, *, space: Space) -> Iterator[Estimated]:
                         recompute=recompute,
                     )
                     for pp in space.pp if teams else ():
-                        yield from _with_dp(bench, space, parts, counted, recompute, pp=pp, teams=teams, ends=ends)
+                        yield from _with_dp(bench, space, parts, counted, recompute, pp=pp, teams=teams, known=known)
 
 
 def _with_dp(
     bench: Bench, space: Space, parts: Parts, counted: ParameterCount, recompute: Recompute, *, pp: int, teams: int,
-    ends: dict[tuple[int, int, int, ShardOptimizer], float],
+    known: dict[tuple[int, int, ShardOptimizer], Ends],
 ) -> Iterator[Estimated]:  # fmt: skip
-    """The schedules and optimizers of one team size, micro-batch and number of stages; `ends`: already known."""
+    """The schedules and optimizers of one team and number of stages; `known`: by pp, tp and optimizer."""
     site, num_layers, tp = parts.site, counted.blocks, parts.site.ring.members
-    hop_s = bench.hop_s(site, pp=pp)
     microbatches = bench.job.batch_size // site.microbatch_size
     most = min(teams // pp, microbatches)
     counts = replica_counts(most) if space.dp is None else tuple(dp for dp in space.dp if dp <= most)
+    if not counts:
+        return
+    pipe = parts.pipe(num_layers=num_layers, pp=pp, hop_s=bench.hop_s(site, pp=pp))
+    each = [-(-microbatches // dp) for dp in counts]
     parameters = counted.total if pp == 1 else counted.block * -(-num_layers // pp) + counted.embedding / pp
-    for schedule, chunks in space.schedules if counts else ():
+    for schedule, chunks in space.schedules:
         if pp * chunks > num_layers or (chunks > 1 and pp == 1):
             continue
-        pace = {
-            dp: parts.pipeline_s(
-                num_layers=num_layers, pp=pp, chunks=chunks, microbatches=-(-microbatches // dp), hop_s=hop_s
-            )
-            for dp in counts
-        }
+        paces = pipe.paces(chunks=chunks, microbatches=each)
         for shard in space.shard_optimizer:
-            for mesh in ((dp, pp, tp) for dp in counts if (dp, pp, tp, shard) not in ends):
-                ends[*mesh, shard] = bench.ends_s(parameters, mesh=mesh, shard=shard)
-            by_dp = sorted((pace[dp] + ends[dp, pp, tp, shard], dp) for dp in counts)
+            ends = known.setdefault((pp, tp, shard), {})
+            for mesh in [Mesh(dp=dp, pp=pp, tp=tp) for dp in counts if dp not in ends]:
+                ends[mesh.dp] = mesh, bench.ends_s(parameters, mesh=mesh, shard=shard)
+            by_dp = sorted([(pace_s + ends[dp][1], dp) for pace_s, dp in zip(paces, counts, strict=True)])
             for step_s, dp in by_dp[:DP_EACH]:
                 yield Estimated(
-                    mesh=Mesh(dp=dp, pp=pp, tp=tp),
+                    mesh=ends[dp][0],
                     microbatch_size=site.microbatch_size,
                     schedule=schedule,
-                    chunks=chunks,
+                    num_chunks=chunks,
                     sequence_parallel=site.sequence_parallel,
                     recompute=recompute,
                     shard_optimizer=shard,
                     step_s=step_s,
                 )
+
+
+@lru_cache(maxsize=SPLITS_KEPT)
+def _even_layers(num_layers: int, num_stages: int) -> Layers:
+    return balanced_layers(num_layers, num_stages=num_stages)

@@ -10,7 +10,8 @@ optimizer                                      as the config says where it cuts 
 """
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from operator import ne
+from typing import Any, Protocol, get_args
 
 from raymega.config import choices
 from raymega.config.schema import Config, ParallelismConfig
@@ -116,20 +117,49 @@ def stage_counts(num_layers: int, *, most: int, alike: bool) -> tuple[int, ...]:
     return tuple(sorted(pp for pp in found if pp <= most))
 
 
-def changes(asked: ParallelLayout, other: ParallelLayout) -> tuple[str, ...]:
+class Settings(Protocol):
+    """What of a layout a config sets: of one whose layers are cut, or are still to be."""
+
+    @property
+    def mesh(self) -> Mesh: ...
+    @property
+    def microbatch_size(self) -> int: ...
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def num_chunks(self) -> int: ...
+    @property
+    def sequence_parallel(self) -> bool: ...
+    @property
+    def recompute(self) -> Recompute: ...
+    @property
+    def shard_optimizer(self) -> ShardOptimizer: ...
+
+
+def changes(asked: Settings, other: Settings) -> tuple[str, ...]:
     """The settings in which `other` differs, `name old -> new`."""
-    pairs = {
-        "data_parallel_size": (asked.mesh.dp, other.mesh.dp),
-        "tensor_model_parallel_size": (asked.mesh.tp, other.mesh.tp),
-        "pipeline_model_parallel_size": (asked.mesh.pp, other.mesh.pp),
-        "micro_batch_size": (asked.microbatch_size, other.microbatch_size),
-        "schedule": (asked.schedule, other.schedule),
-        "chunks": (asked.num_chunks, other.num_chunks),
-        "sequence_parallel": (asked.sequence_parallel, other.sequence_parallel),
-        "recompute": (asked.recompute, other.recompute),
-        "shard_optimizer": (asked.shard_optimizer, other.shard_optimizer),
-    }
-    return tuple(f"{name} {_word(old)} -> {_word(new)}" for name, (old, new) in pairs.items() if old != new)
+    rows = zip(_NAMES, _settings(asked), _settings(other), strict=True)
+    return tuple(f"{name} {_word(old)} -> {_word(new)}" for name, old, new in rows if old != new)
+
+
+def num_changes(asked: Settings, other: Settings) -> int:
+    """In how many settings they differ."""
+    return sum(map(ne, _settings(asked), _settings(other)))
+
+
+_NAMES = (
+    "data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "schedule",
+    "chunks", "sequence_parallel", "recompute", "shard_optimizer",
+)  # fmt: skip
+
+
+def _settings(of: Settings) -> tuple[object, ...]:
+    """The values of `_NAMES`."""
+    mesh = of.mesh
+    return (
+        mesh.dp, mesh.tp, mesh.pp, of.microbatch_size, of.schedule, of.num_chunks, of.sequence_parallel, of.recompute,
+        of.shard_optimizer,
+    )  # fmt: skip
 
 
 def _word(value: object) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from math import floor
 
 from raymega.plan.cost import embedding_seconds, head_seconds, layer_seconds
-from raymega.plan.memory import StageMemory, stage_memory
+from raymega.plan.memory import StageMemory, memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout
-from raymega.plan.predict import Ground, StepPrediction
+from raymega.plan.passes import Ground
+from raymega.plan.predict import StepPrediction
 from raymega.plan.stages import balanced_counts, balanced_layers, layers_of_counts
 
 
@@ -87,10 +88,10 @@ def split(layout: ParallelLayout, *, ground: Ground) -> ParallelLayout:
 def most_layers(layout: ParallelLayout, *, ground: Ground) -> tuple[int, ...]:
     """How many layers each stage's memory holds: bytes grow evenly with them."""
     pp = layout.mesh.pp
-    one, two = (replace(layout, layers=layers_of_counts((count,) * pp)) for count in (1, 2))
-    found = []
-    for stage, seat in enumerate(ground.seats):
-        least = stage_memory(ground.job, one, stage=stage).total
-        slope = stage_memory(ground.job, two, stage=stage).total - least
-        found.append(1 + floor((seat.least_bytes - least) / slope))
-    return tuple(found)
+    one, two = (
+        memory_by_stage(ground.job, replace(layout, layers=layers_of_counts((count,) * pp))) for count in (1, 2)
+    )
+    return tuple(
+        1 + floor((seat.least_bytes - least.total) / (more.total - least.total))
+        for seat, least, more in zip(ground.seats, one, two, strict=True)
+    )
