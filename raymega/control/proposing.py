@@ -58,7 +58,7 @@ def propose(brain: Brain, training: Training, ways: Ways, now: float) -> Proposa
         cause=_cause(training, seen),
         plan=new,
         predicted_s=choice.offer.pause_s,
-        predicted_step_s=choice.offer.step_s if prices.work_s else 0.0,
+        predicted_step_s=choice.offer.step_s if prices.paces else 0.0,
         since=now,
         not_before=_steady_t(brain, training, new, seen),
         by_t=seen.by_t,

@@ -100,7 +100,7 @@ def _change(
         cause=cause,
         plan=plan,
         predicted_s=prices.pause_s(num_bytes) + (prices.start_s if starts else 0.0),
-        predicted_step_s=prices.step_s(plan) if prices.work_s else 0.0,
+        predicted_step_s=prices.step_s(plan) if prices.paces else 0.0,
         since=now,
     )
 

@@ -47,11 +47,13 @@ from raymega.metrics import StepRecord
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.plan import Plan
 from raymega.plan.repairs import stages_of
+from raymega.plan.uneven import work_of
 from tests.control.fake_plans import FakeMoves, plan_for
 
 __all__ = ["FakeHands", "brain", "moving_brain", "nodes", "plan_for"]
 
 LIMIT_T = 20_000.0
+WHOLE_WORK = 6.0
 RULES = Rules(
     steps=20, batch_size=8, save_every=5, eval_every=0, min_devices=1, max_restarts=3, max_nonfinite_steps=2,
     save_timeout_s=60.0, start_timeout_s=30.0, lease_s=2.0,
@@ -93,6 +95,7 @@ class FakeHands:
         fits: step -> samples of a micro-batch that fit into the memory of its first worker.
         kill_after, break_after: the same at any time, whatever goes on: (seconds, rank), seconds.
         tell_at: what is told right with a step's commit.
+        by_work: `step_s` is of two replicas of two stages; a step of another plan takes as much more as its work.
         work: workers say what they have done, so that a broken step can be repaired.
         ahead: steps at whose death the others have decided already, but for the first and who dies.
         kill_in_move: (number of the transition, member) that dies in it.
@@ -117,6 +120,7 @@ class FakeHands:
     tell_at: dict[int, Event] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     save_fails: bool = False
+    by_work: bool = False
     work: bool = False
     ahead: set[int] = field(default_factory=set)
     kill_in_move: dict[int, int] = field(default_factory=dict)
@@ -320,7 +324,7 @@ class FakeHands:
     def _go_on(self) -> None:
         if self.running and self.step < self.until:
             self.running = False  # a step is underway; nothing else starts one
-            self._later(self.step_s, self._in_generation(self._commit))
+            self._later(self._takes_s(), self._in_generation(self._commit))
 
     def _commit(self) -> Event | None:
         assert self.plan is not None
@@ -387,8 +391,13 @@ class FakeHands:
     def _committed(self, step: int) -> StepCommitted:
         return StepCommitted(
             generation=self.generation, step=step, loss=7.0 - 0.1 * step, grad_norm=1.0, lr=1e-3, tokens=800,
-            skipped=step in self.skipped, step_s=self.step_s, t=self.clock, seconds={"compute": self.step_s * 0.9},
+            skipped=step in self.skipped, step_s=self._takes_s(), t=self.clock,
+            seconds={"compute": self._takes_s() * 0.9},
         )  # fmt: skip
+
+    def _takes_s(self) -> float:
+        assert self.plan is not None
+        return self.step_s * work_of(self.plan) / WHOLE_WORK if self.by_work else self.step_s
 
     def _kill_any(self, number: int) -> None:
         if self.seats:

@@ -190,7 +190,7 @@ def test_a_second_drain_while_state_moves_is_the_next_change():
 
 
 def test_a_fresh_worker_that_does_not_come_to_life_is_done_without():
-    hands = FakeHands(nodes=nodes(2, 2, 1, 1), work=True, kill_once={10: 3}, unborn={"w4"}, step_s=1.0)
+    hands = FakeHands(nodes=nodes(2, 2, 1, 1), work=True, kill_once={10: 3}, unborn={"w4"}, step_s=1.0, by_work=True)
     last, _ = play(hands)
     (move,) = told(hands, WriteTransition)
     assert (last.story.steps_lost, move.certified, "w5" in hands.started) == (0, True, True)
