@@ -16,24 +16,22 @@
 Where backwards are in two parts, a pass whose second part is to come keeps inputs and output gradients of its products.
 
 Copies lie in the memory of hosts: on CPUs that is the devices' own. Two of each, so that one is always whole.
-zero1 divides masters and moments by dp; mirrored holds them twice. Parameters are counted as `layout` cuts them, on the
-first shard, which holds most.
+Parameters and what belongs to each are of `plan.stage_state`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache, lru_cache
+from functools import cache
 
-from raymega.model_shape import ParameterCount, local_parameter_count
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.held import most_held
 from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes, owed_layer_bytes
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.stage_state import optimizer_share, stage_parameters, stage_state
 
 RECEIVES_AHEAD = 2  # as `comm.p2p.Inbox` posts them
 ROUNDS = 4  # of a pipeline, within which a schedule has reached all that it ever holds
-COUNTS_KEPT = 64  # of jobs and team sizes
 COPY_SLOTS = 2  # of each copy, as `worker.copy_slots` has them
 
 Pairs = tuple[tuple[int, int], ...]
@@ -117,45 +115,19 @@ def _case(job: Job, layout: ParallelLayout) -> _Case:
 
 def _stage_memory(case: _Case, stage: int) -> StageMemory:
     job, layout = case.job, case.layout
-    parameters = stage_parameters(job, layout, stage=stage)
-    optimizer_states = parameters * optimizer_share(layout)
-    copies = _copies(job, layout, stage)
+    state, copies = stage_state(job, layout, stage=stage), _copies(job, layout, stage)
     return StageMemory(
-        weights=parameters * job.element_bytes,
-        gradients=parameters * job.software.gradient_bytes,
-        masters=optimizer_states * (FP32 if _has_masters(job, layout) else 0),
-        moments=optimizer_states * (2 * FP32 if job.optimizer == "adamw" else 0),
+        weights=state.weights,
+        gradients=state.gradients,
+        masters=state.masters,
+        moments=state.moments,
         activations=_activations(case, stage),
         logits=_logits(case) if stage == _last(layout) else 0.0,
         boundary_log=_boundary_log(case, stage),
-        buffers=_buffers(case, stage, parameters),
+        buffers=_buffers(case, stage, state.parameters),
         peer_copies=copies if job.copies_on_device else 0.0,
         host_copies=0.0 if job.copies_on_device else copies,
     )
-
-
-def stage_parameters(job: Job, layout: ParallelLayout, *, stage: int) -> int:
-    """Elements that the first shard of `stage` holds, over its chunks."""
-    counted = _counts(job, layout.mesh.tp)
-    end = len(layout.layers) - 1
-    total = 0
-    for chunk in layout.chunks_of(stage):
-        first, stop = layout.layers[chunk]
-        total += counted.block * (stop - first)
-        total += counted.embedding if chunk == 0 else 0
-        total += counted.final_norm + _head(job, counted, alone=chunk == 0) if chunk == end else 0
-    return total
-
-
-def optimizer_share(layout: ParallelLayout) -> float:
-    """The part of masters and moments that one replica holds."""
-    dp = layout.mesh.dp
-    return {"none": 1.0, "zero1": 1 / dp, "mirrored": min(1.0, 2 / dp)}[layout.shard_optimizer]
-
-
-def _has_masters(job: Job, layout: ParallelLayout) -> bool:
-    """A shard has fp32 values of its own: the whole weights of any precision are made of them."""
-    return job.precision != "fp32" or layout.shard_optimizer != "none"
 
 
 def is_reduced(job: Job, layout: ParallelLayout) -> bool:
@@ -163,19 +135,6 @@ def is_reduced(job: Job, layout: ParallelLayout) -> bool:
     mesh = layout.mesh
     partial = mesh.tp > 1 and (layout.sequence_parallel or job.dims.kv_heads < mesh.tp or job.model.qk_norm)
     return mesh.dp > 1 or partial or (job.model.tie_embeddings and len(layout.layers) > 1)
-
-
-@lru_cache(maxsize=COUNTS_KEPT)
-def _counts(job: Job, tp: int) -> ParameterCount:
-    return local_parameter_count(job.model, seq_len=job.seq_len, tp=tp)
-
-
-def _head(job: Job, counted: ParameterCount, *, alone: bool) -> int:
-    """The output matrix: its own, or the tied one's second copy at the other end of the pipeline."""
-    if not job.model.tie_embeddings:
-        return counted.head
-    positions = job.seq_len * job.model.hidden_size if job.model.kind == "gpt2" else 0
-    return 0 if alone else counted.embedding - positions
 
 
 def _last(layout: ParallelLayout) -> int:

@@ -23,13 +23,14 @@ from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
-from raymega.plan.memory import StageMemory, memory_by_stage, optimizer_share, stage_parameters
+from raymega.plan.memory import StageMemory, memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout, layout_of
 from raymega.plan.passes import Ground, Passes, passes_of
 from raymega.plan.placement import place
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_programs_of
 from raymega.plan.seats import seats_of
+from raymega.plan.stage_state import optimizer_share, stage_parameters
 
 ORDERS_KEPT = 16  # the largest of them take 10 MB
 

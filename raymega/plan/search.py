@@ -11,7 +11,7 @@ itself has one. What is chosen is then timed whole.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from raymega.mesh import Mesh
@@ -28,6 +28,7 @@ from raymega.plan.plan import ShardOptimizer
 from raymega.plan.predict import StepPrediction, predict_layout, step_seconds
 from raymega.plan.seats import StageSeats, seats_of
 from raymega.plan.space import Space
+from raymega.plan.stage_state import stage_state
 from raymega.plan.stages import Layers, balanced_layers
 from raymega.plan.verdict import Verdict, split, why_not
 
@@ -121,19 +122,21 @@ class Board:
     Args:
         most_bytes: usable on its largest device.
         places: of each mesh, found once.
+        state_bytes: of the first stage and the last together, whatever passes through them; found once.
     """
 
     job: Job
     cluster: Cluster
     constants: Constants
     most_bytes: float
-    places: dict[Mesh, tuple[tuple[NodeId, ...], tuple[StageSeats, ...]]]
+    places: dict[Mesh, tuple[tuple[NodeId, ...], tuple[StageSeats, ...]]] = field(default_factory=dict)
+    state_bytes: dict[tuple[Mesh, int, ShardOptimizer], float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, *, cluster: Cluster, constants: Constants) -> "Board":
         """An empty one."""
         most_bytes = max(node.device.usable_bytes for node in cluster.nodes)
-        return cls(job=job, cluster=cluster, constants=constants, most_bytes=most_bytes, places={})
+        return cls(job=job, cluster=cluster, constants=constants, most_bytes=most_bytes)
 
     def tried(self, layout: ParallelLayout, *, estimated_s: float) -> Verdict:
         """Place, split, hold to memory and, if it fits, time."""
@@ -154,8 +157,13 @@ class Board:
 
     def is_hopeless(self, layout: ParallelLayout) -> bool:
         """Whether no cut of the layers can help: the first stage and the last are too full together."""
-        ends = [stage_memory(self.job, layout, stage=stage).total for stage in (0, layout.mesh.pp - 1)]
-        return sum(ends) / 2 > SPARE * self.most_bytes
+        ends, key = (0, layout.mesh.pp - 1), (layout.mesh, layout.num_chunks, layout.shard_optimizer)
+        if key not in self.state_bytes:
+            self.state_bytes[key] = sum(stage_state(self.job, layout, stage=stage).total for stage in ends)
+        if self.state_bytes[key] / 2 > SPARE * self.most_bytes:
+            return True
+        needs = (stage_memory(self.job, layout, stage=stage).total for stage in ends)
+        return sum(needs) / 2 > SPARE * self.most_bytes
 
     def predicted(self, layout: ParallelLayout) -> StepPrediction:
         """Time the whole step."""
