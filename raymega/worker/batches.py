@@ -67,6 +67,13 @@ def key_of(batch: StepBatch) -> BatchKey:
     return (batch.split, batch.after_step, batch.step if batch.split == "valid" else 0)
 
 
+def without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:
+    """The batch as a stage between the ends needs it; `index`: of a valid one."""
+    rows: dict[int, MicrobatchRows] = {}
+    step = after_step if split == "train" else index
+    return StepBatch(split=split, step=step, after_step=after_step, trained_tokens=0, microbatches=rows)
+
+
 def _has(batch: StepBatch, microbatch: int, *, size: int) -> bool:
     rows = batch.microbatches.get(microbatch)
     return rows is not None and len(rows.samples) == size

@@ -6,12 +6,11 @@ enter: groups, state, Ready or Moved --> run: [ leave -> batch -> step -> report
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric, GroupSpec
 from raymega.comm.p2p import Outbox
 from raymega.config.schema import TrainingConfig
@@ -20,54 +19,33 @@ from raymega.model.stage import specs_of
 from raymega.pipeline.actions import Program
 from raymega.pipeline.missing import TeamReport
 from raymega.plan.repairs import RepairOrder, stages_of
-from raymega.worker.batches import BatchStore
-from raymega.worker.chaos import Chaos
+from raymega.worker.after_commit import follow, trace
+from raymega.worker.batches import without_rows
+from raymega.worker.desk import Desk
 from raymega.worker.evaluation import evaluate
 from raymega.worker.gather import complete
-from raymega.worker.held import Held, take_state
+from raymega.worker.held import take_state
 from raymega.worker.interface import (
     Assignment,
     EvalReport,
-    MicrobatchRows,
     Moved,
     Ready,
     Split,
     StepBatch,
     StepReport,
-    StepTrace,
     WorkerSettings,
 )
 from raymega.worker.move_state import Mover
-from raymega.worker.orders import Leave, Orders
-from raymega.worker.peer_copies import PeerCopies
-from raymega.worker.reports import Reports
+from raymega.worker.orders import Leave
 from raymega.worker.ruling import Constants, Rule
-from raymega.worker.saving import Saves
 from raymega.worker.state import TrainState
 from raymega.worker.step import Done, Step
 from raymega.worker.step_report import report_of, team_report
 from raymega.worker.step_work import StepWork
-from raymega.worker.time_sheet import TimeSheet, kept_share
-from raymega.worker.trace_rows import trace_rows
+from raymega.worker.time_sheet import kept_share
 from raymega.worker.world import build_world
 
 COMMITS_KEPT = 256  # far above what one reporter can have told nobody of when it dies
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What a worker keeps from generation to generation."""
-
-    settings: WorkerSettings
-    held: Held
-    orders: Orders
-    reports: Reports
-    batches: BatchStore
-    saves: Saves
-    copies: PeerCopies
-    log: BoundaryLog
-    chaos: Chaos
-    sheet: TimeSheet
 
 
 class Generation:
@@ -186,14 +164,15 @@ class Generation:
         if done is None:
             return False
         self.work, self._order = None, None
-        done = self._step.gather(done)
-        self._desk.sheet.commit(state.committed, wait_s=done.work.wait_s)
-        self._desk.log.release(through_step=batch.step)
-        stall_s = self._desk.saves.save(state, generation=self.number) if leave.save else 0.0
-        seconds = {"wait_batch": waited - began, "snapshot": stall_s, "copies": self._desk.copies.committed(state)}
-        self._report(done, state, began=began, seconds=seconds)
+        done = replace(done, seconds={**done.seconds, "wait_batch": waited - began})
+        try:
+            done = follow(done, step=self._step, desk=self._desk, saves=leave.save)
+        finally:
+            self._report(
+                done, state, began=began
+            )  # whatever broke, it is committed, and others may be gone who know it
         self._desk.batches.settle(state.committed)
-        _trace(self._desk, done, step=state.committed, generation=self.number, waited=(began, waited))
+        trace(done, step=self._step, desk=self._desk, waited=(began, waited))
         is_due = _is_evaluated(self._desk.settings.config.training, state.committed)
         return self._evaluate(state) if is_due and self._assignment.eval_batches else True
 
@@ -243,7 +222,7 @@ class Generation:
     def _batch(self, split: Split, *, after_step: int, index: int, program: Program) -> StepBatch | None:
         """The batch as this worker needs it for `program`: stages between the ends need none."""
         if not self._world.has_ends:
-            return _without_rows(split, after_step=after_step, index=index)
+            return without_rows(split, after_step=after_step, index=index)
         return self._desk.batches.take(
             (split, after_step, index), microbatches=tuple({action.microbatch for action in program}),
             size=self._assignment.plan.microbatch_size, left=lambda: not self._desk.orders.is_current(self.number),
@@ -260,11 +239,9 @@ class Generation:
             self._tell(report)
         return self._desk.orders.is_current(self.number)
 
-    def _report(self, done: Done, state: TrainState, *, began: float, seconds: dict[str, float]) -> None:
-        seconds = {**done.seconds, **seconds}
+    def _report(self, done: Done, state: TrainState, *, began: float) -> None:
         step_s = time.perf_counter() - began
-        report = report_of(done, committed=state.committed, generation=self.number, step_s=step_s, seconds=seconds)
-        self._tell(report)
+        self._tell(report_of(done, committed=state.committed, generation=self.number, step_s=step_s))
 
     def _tell(self, report: StepReport | EvalReport) -> None:
         self.commits.append(report)
@@ -277,19 +254,6 @@ def node_to_tell(settings: WorkerSettings) -> str | None:
     return settings.node if settings.config.parallelism.grad_compression_between == "nodes" else None
 
 
-def _trace(desk: Desk, done: Done, *, step: int, generation: int, waited: tuple[float, float]) -> None:
-    """Report what was done when, if that is asked for. `waited`: for the batch, from and until."""
-    if step in desk.settings.config.log.trace_steps:
-        rows = trace_rows(done, waited_from=waited[0], waited_until=waited[1])
-        desk.reports.add(StepTrace(step=step, generation=generation, rows=rows))
-
-
 def _is_evaluated(training: TrainingConfig, committed: int) -> bool:
     every = training.eval_every
     return every > 0 and (committed % every == 0 or committed == training.steps)
-
-
-def _without_rows(split: Split, *, after_step: int, index: int) -> StepBatch:
-    rows: dict[int, MicrobatchRows] = {}
-    step = after_step if split == "train" else index
-    return StepBatch(split=split, step=step, after_step=after_step, trained_tokens=0, microbatches=rows)

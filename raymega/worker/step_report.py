@@ -12,7 +12,7 @@ from raymega.worker.step import Done
 from raymega.worker.step_work import StepWork
 
 
-def report_of(done: Done, *, committed: int, generation: int, step_s: float, seconds: dict[str, float]) -> StepReport:
+def report_of(done: Done, *, committed: int, generation: int, step_s: float) -> StepReport:
     """The report of the step that brought the state to `committed`."""
     ruling = done.ruling
     return StepReport(
@@ -29,7 +29,7 @@ def report_of(done: Done, *, committed: int, generation: int, step_s: float, sec
         loss_scale=done.loss_scale,
         overflow=ruling.overflow if isinstance(ruling, Skip) else None,
         reason=ruling.reason if isinstance(ruling, Skip) else "",
-        seconds=seconds,
+        seconds=done.seconds,
     )
 
 

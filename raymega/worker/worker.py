@@ -22,7 +22,8 @@ from raymega.plan.plan import WorkerId
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
 from raymega.worker.copy_slots import Slots
-from raymega.worker.generation import Desk, Generation
+from raymega.worker.desk import Desk
+from raymega.worker.generation import Generation
 from raymega.worker.held import Held
 from raymega.worker.interface import (
     Assignment,

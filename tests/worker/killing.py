@@ -162,11 +162,15 @@ class KillWorld:
         return frozenset(found)
 
     def end(self, plan: Plan, *, dead: set[str] | tuple[()]) -> None:
-        """Everyone leaves; the dead come to their end, and are workers like any other in the next case."""
+        """Everyone leaves."""
         for name in plan.living:
             self.run.workers[name].abort(self.generation)
         for name in plan.living:
             self.run.leaving(name)
+        self.bury(dead)
+
+    def bury(self, dead: set[str] | tuple[()]) -> None:
+        """The dead come to their end, and are workers like any other from here on."""
         for name in dead:
             self._await_death(name)
         self.run.hub.dead.clear()
@@ -205,7 +209,7 @@ class KillWorld:
 
     def on_op(self, worker: str, key: str, op: str) -> None:
         phase = self._phases.get(worker, "")
-        if key.startswith(f"g{self.generation}/") and phase in ("compute", "reduce", "decide"):
+        if key.startswith(f"g{self.generation}/") and phase in ("compute", "reduce", "decide", "gather"):
             name = "dp all_reduce" if op == "all_reduce" and "/dp/" in key else op  # begins in the last backward
             self._ops[worker, phase, name] += 1
             self.pass_by(worker, f"{phase} {name} {self._ops[worker, phase, name]}")
@@ -264,7 +268,8 @@ def _summing(world: KillWorld, real: Callable) -> Callable:
 def _told(world: KillWorld, real: Callable) -> Callable:
     def method(self: generation.Generation, name: str) -> None:
         real(self, name)
-        if self._step.state.committed == (name == "gather") and self.number in world.calls:
-            world.on_phase(self._desk.settings.worker, name)
+        if self.number in world.calls:
+            is_first = self._step.state.committed == (name == "gather")
+            world.on_phase(self._desk.settings.worker, name if is_first else "")
 
     return method
