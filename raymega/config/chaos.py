@@ -9,7 +9,8 @@
     VERB [node=N | stage=S replica=R [tp=T] | controller] step=K [action=F3|B1 | phase=P | bucket=N] [for=SECONDS]
 
 Words after the verb may come in any order. Without a target it is the first worker that comes to the point; without a
-point it is the beginning of the step; tp is 0 where it is not given. Steps count from 1, all else from 0. A node is
+point it is the beginning of the step; tp is 0 where it is not given. Phases are compute, reduce, decide, apply,
+and gather where the optimizer state is cut. Steps count from 1, all else from 0. A node is
 named by its number, in the order in which the run came to use them, or by the first letters of its id.
 """
 
@@ -22,7 +23,7 @@ from raymega.config.fault import nearest, one_of
 from raymega.errors import ConfigError
 
 Verb = Literal["kill", "stall", "slow", "cut", "drain", "fill-disk", "fill-memory"]
-Phase = Literal["compute", "reduce", "decide", "apply"]
+Phase = Literal["compute", "reduce", "decide", "apply", "gather"]
 VERBS: tuple[str, ...] = get_args(Verb)
 PHASES: tuple[str, ...] = get_args(Phase)
 KEYS = ("node", "stage", "replica", "tp", "step", "action", "phase", "bucket", "for")
@@ -154,8 +155,8 @@ def _broken(verb: str, values: dict[str, Any]) -> Iterator[str]:
         yield "what is killed stays dead. Leave for out."
     if verb == "fill-memory" and "for_s" in values:
         yield "memory is there again for smaller micro-batches. Leave for out."
-    if verb == "fill-memory" and values.get("phase") == "apply":
-        yield "what fails in apply is lost, as in a kill. Use an earlier phase."
+    if verb == "fill-memory" and values.get("phase") in ("apply", "gather"):
+        yield "what fails from apply on is lost, as in a kill. Use an earlier phase."
     if verb in VERBS and verb not in FOR_CONTROLLER and CONTROLLER in values:
         yield f"{verb} controller: there is {one_of(FOR_CONTROLLER)} for it. Use one of them, or name a worker."
 

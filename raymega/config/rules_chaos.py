@@ -9,7 +9,10 @@ from raymega.config.rules_mesh import DP, PP, TP
 from raymega.config.schema import Auto, Config
 
 KEY = "elastic.chaos"
-READS = (KEY, DP, TP, PP, "training.steps", "training.batch_size", "training.micro_batch_size")
+READS = (
+    KEY, DP, TP, PP, "parallelism.shard_optimizer", "training.steps", "training.batch_size",
+    "training.micro_batch_size",
+)  # fmt: skip
 
 
 def every_order_can_happen(config: Config) -> Fault | None:
@@ -39,6 +42,8 @@ def out_of_reach(order: ChaosOrder, *, config: Config) -> Iterator[str]:
         if value is not None and size != "auto" and value >= number(size):
             what = f"micro-batch {value}" if key == "action" else f"{key}={value}"
             yield f"{what} is not there; the run has 0 to {number(size) - 1}."
+    if order.phase == "gather" and axes.shard_optimizer == "none":
+        yield "phase=gather is never reached; weights are gathered where parallelism.shard_optimizer cuts the state."
     if order.step > training.steps:
         yield f"step={order.step} is never done; the run ends after step {training.steps}."
 

@@ -1,6 +1,6 @@
 """Faults on purpose: at each named point of a step, this worker carries out the orders whose moment has come.
 
-    begin(step) -- phase compute -- F0 F1 B0 .. -- phase reduce -- bucket 0 .. -- phase decide -- phase apply
+    begin(step) -- phase compute -- F0 F1 B0 .. -- phase reduce -- bucket 0 .. -- phase decide -- phase apply ..
          |               |           |                  |              |
          +-- orders for this place and this step; each fires once in a run, whoever comes first, repairs included
 

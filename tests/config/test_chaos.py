@@ -31,7 +31,7 @@ def orders(draw: st.DrawFn) -> ChaosOrder:
     at_once = verb in ("kill", "fill-memory")
     seconds = None if at_once else draw(st.none() | st.sampled_from([0.5, 2.0, 30.0]))
     point = draw(POINTS)
-    assume(verb != "fill-memory" or point.get("phase") != "apply")
+    assume(verb != "fill-memory" or point.get("phase") not in ("apply", "gather"))
     return ChaosOrder(verb=verb, step=draw(st.integers(1, 10**6)), for_s=seconds, **target, **point)
 
 
@@ -60,6 +60,7 @@ def test_what_is_printed_is_read_back_in_any_order_of_its_words(order: ChaosOrde
         ("kill step=4 for=3", "what is killed stays dead"),
         ("fill-memory step=4 for=3", "memory is there again for smaller micro-batches"),
         ("fill-memory step=4 phase=apply", "Use an earlier phase"),
+        ("fill-memory step=4 phase=gather", "Use an earlier phase"),
         ("stall step=4 for=soon", "as in 2.5"),
         ("drain controller step=4", "kill or stall for it"),
         ("kill step=4 step=5", "step stands twice"),
@@ -82,6 +83,7 @@ def test_all_faults_of_an_order_are_told_at_once():
         ("kill stage=0 replica=3 step=4", "replica=3 is not there; the run has 0 to 2"),
         ("kill stage=0 replica=0 tp=1 step=4", "tp=1 is not there; the run has 0 to 0"),
         ("kill step=4 action=F4", "micro-batch 4 is not there; the run has 0 to 3"),
+        ("kill step=4 phase=gather", "phase=gather is never reached"),
         ("kill step=101", "step=101 is never done; the run ends after step 100"),
     ],
 )
@@ -90,6 +92,11 @@ def test_a_place_that_the_run_does_not_have_is_refused_before_anything_starts(te
     (fault,) = faults_of(with_values(Config(), sizes | {"elastic.chaos": (text,)}))
     assert fault.key == "elastic.chaos"
     assert said in str(fault)
+
+
+def test_a_cut_state_has_a_gather_to_die_in():
+    changes = {"parallelism.shard_optimizer": "zero1", "elastic.chaos": ("kill step=4 phase=gather",)}
+    assert faults_of(with_values(Config(), changes)) == ()
 
 
 def test_an_axis_that_the_planner_chooses_is_not_held_against_an_order():
