@@ -1,34 +1,62 @@
-"""`python -m workloads.chaos [kills] [soak] [trace] [copies] [available] [kept] [regroup]`: what `make chaos` runs."""
+"""`python -m workloads.chaos [kills] [shards] [soak] [trace] [copies] [available] [kept] [regroup]`: `make chaos`."""
 
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from workloads.chaos.availability import available, kept_throughput, regrouped
 from workloads.chaos.copies import outlived, stalled
 from workloads.chaos.crew import fork_server
 from workloads.chaos.kills import LAYOUTS, Kill, Verdict, kill, kill_last, kills_of, last_kills_of, opened
 from workloads.chaos.replay import drawn, replay
+from workloads.chaos.shards import SHARDED, Restored, drawn_kills_of, kill_a_holder
 from workloads.chaos.soak import soak
 from workloads.chaos.toy import Layout
 from workloads.parts import asked_of
 
-PARTS = ("kills", "soak", "trace", "copies", "available", "kept", "regroup")
+PARTS = ("kills", "shards", "soak", "trace", "copies", "available", "kept", "regroup")
 FOUR = Layout(dp=4, tp=1, pp=1)
 
 
 def all_kills() -> int:
     """Every kill of every layout; the number of those that cost something."""
-    return sum(_kills_of(layout) for layout in LAYOUTS)
+    return sum(_kills_of(layout, cases=kills_of(layout)) for layout in LAYOUTS)
 
 
-def _kills_of(layout: Layout) -> int:
+def sharded_kills() -> int:
+    """Kills where the optimizer state is cut; the number of those that cost more than they may."""
+    failed = 0
+    for layout in SHARDED:
+        one = _kills_of if layout.shard_optimizer == "mirrored" else _holders_killed
+        failed += one(layout, cases=drawn_kills_of(layout))
+    return failed
+
+
+def _holders_killed(layout: Layout, *, cases: Iterable[Kill]) -> int:
+    began, done = time.monotonic(), list[Restored]()
+    with opened(layout) as arena:
+        calm = arena.run()
+        every = chain(cases, last_kills_of(layout))
+        failed = _failed(every, lambda case: done.append(kill_a_holder(arena, case, calm=calm)))
+    again, seconds = Counter(one.again for one in done), sorted(one.repair_s for one in done)
+    print(
+        f"{layout}: {len(done)} kills of an only holder in {time.monotonic() - began:.0f} s, state from copies each "
+        f"time; steps done again {dict(sorted(again.items()))} (steps: kills); from the loss to the next commit "
+        f"{seconds[len(seconds) // 2]:.2f} s median, {seconds[-1]:.2f} s most",
+        flush=True,
+    )
+    return failed
+
+
+def _kills_of(layout: Layout, *, cases: Iterable[Kill]) -> int:
     began, verdicts = time.monotonic(), list[Verdict]()
     with opened(layout) as arena:
         calm = arena.run()
         failed = _failed(last_kills_of(layout), lambda case: kill_last(arena, case, calm=calm))
-        failed += _failed(kills_of(layout), lambda case: verdicts.append(kill(arena, case, calm=calm)))
+        failed += _failed(cases, lambda case: verdicts.append(kill(arena, case, calm=calm)))
     by_time = sorted(verdicts, key=lambda verdict: verdict.repair_s)
     middle, slowest = by_time[len(by_time) // 2], by_time[-1]
     print(
@@ -68,6 +96,7 @@ def main(words: list[str]) -> int:
     parts = asked_of(words, program="workloads.chaos", parts=PARTS)
     with fork_server():
         failed = all_kills() if "kills" in parts else 0
+        failed += sharded_kills() if "shards" in parts else 0
         if "soak" in parts:
             print(soak(steps=400, faults=200, seed=0), flush=True)
             print(f"without copies: {soak(steps=120, faults=40, seed=1, copies_every=0)}", flush=True)

@@ -52,7 +52,7 @@ def _write_calls_to(calls: str, *, wait_s: float) -> None:
     """Note (generation, step, worker, action, first sample) of all that is computed; one write is one line."""
     lines = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nap = threading.Event()
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "add_owed"):
         real = getattr(execute._Run, name)
 
         def noted(self: execute._Run, action: Action, *, real: object = real) -> None:

@@ -9,14 +9,14 @@ missing         what ran after the kill is what no living team had finished, onc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from raymega.config.chaos import PHASES, ChaosOrder
 from raymega.control.states import Finished
 from raymega.mesh import Coord
-from raymega.pipeline.actions import work_of_step
+from raymega.pipeline.actions import Action, Kind, parse, work_of_step
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import plan_for
 from raymega.plan.repairs import step_programs_of
@@ -58,7 +58,7 @@ def kills_of(layout: Layout) -> Iterator[Kill]:
     for rank, program in enumerate(step_programs_of(plan)):
         coord = plan.mesh.coord(rank)
         points: list[dict[str, object]] = [{"action": f"{a.kind}{a.microbatch}"} for a in program]
-        points += [{"phase": phase} for phase in PHASES] + [{"bucket": 0}]
+        points += [{"phase": phase} for phase in PHASES if layout.is_cut or phase != "gather"] + [{"bucket": 0}]
         for point in points:
             order = ChaosOrder(
                 verb="kill", stage=coord.stage, replica=coord.replica, tp=coord.shard, step=BROKEN, **point
@@ -67,11 +67,11 @@ def kills_of(layout: Layout) -> Iterator[Kill]:
 
 
 def last_kills_of(layout: Layout) -> Iterator[Kill]:
-    """Every worker, in the last step: as it is applied, and just before it is saved."""
+    """Every worker, in the last step: as it is applied, as weights are gathered, and just before it is saved."""
     plan = plan_of(layout)
     for rank in range(plan.mesh.size):
         coord = plan.mesh.coord(rank)
-        for phase in ("decide", "apply"):
+        for phase in ("decide", "apply", "gather") if layout.is_cut else ("decide", "apply"):
             order = ChaosOrder(
                 verb="kill", stage=coord.stage, replica=coord.replica, tp=coord.shard, step=STEPS, phase=phase
             )  # type: ignore[arg-type]
@@ -89,8 +89,10 @@ class Verdict:
 
 
 def opened(layout: Layout) -> AbstractContextManager[Arena]:
-    """Processes for runs of `layout`."""
-    return Arena.open(config_of(layout, steps=STEPS), devices=devices_of(layout))
+    """Processes for runs of `layout`; where one loss is a loss of state, it moves back from copies in peers' memory."""
+    moves = layout.shard_optimizer == "zero1"
+    config = config_of(layout, steps=STEPS, copies_every=1 if moves else 0)
+    return Arena.open(config, devices=devices_of(layout), changes_plans=moves)
 
 
 def kill(arena: Arena, case: Kill, *, calm: Outcome) -> Verdict:
@@ -107,9 +109,7 @@ def kill(arena: Arena, case: Kill, *, calm: Outcome) -> Verdict:
 
 
 def _judged(found: Outcome, case: Kill, *, calm: Outcome) -> Verdict:
-    plan = plan_of(case.layout)
-    coord = Coord(case.order.replica, case.order.stage, case.order.tp)  # type: ignore[arg-type]
-    victim = plan.worker(coord)
+    plan, victim = plan_of(case.layout), victim_of(case)
     _check_end(found, victim=victim)
     check_undisturbed(found, calm=calm)
     recomputed = _check_missing(found, plan=plan, victim=victim)
@@ -149,13 +149,24 @@ def check_undisturbed(found: Outcome, *, calm: Outcome) -> None:
         assert relative(found.weights[name], weight) < LAW_ONE, name
 
 
-def _check_end(found: Outcome, *, victim: WorkerId) -> None:
+def victim_of(case: Kill) -> WorkerId:
+    """Who dies."""
+    return plan_of(case.layout).worker(Coord(case.order.replica, case.order.stage, case.order.tp))  # type: ignore[arg-type]
+
+
+def check_only_one_died(found: Outcome, *, victim: WorkerId) -> None:
+    """The run finished, and the victim was killed and nobody else."""
     assert isinstance(found.end, Finished), found.end
     assert found.end.exit_code == 0, found.end
     by_themselves = {worker: code for worker, code in found.died.items() if code is not None}
     assert list(by_themselves) == [victim], by_themselves
     assert was_killed(by_themselves[victim]), by_themselves
     assert [worker for _, worker in found.kept.lost] == [victim], found.kept.lost
+
+
+def _check_end(found: Outcome, *, victim: WorkerId) -> None:
+    check_only_one_died(found, victim=victim)
+    assert isinstance(found.end, Finished)
     assert found.kept.rewound == [], found.kept.rewound
     assert found.end.story.steps_lost == 0, found.end
     assert len(found.kept.repairs) == 1, found.kept.repairs
@@ -174,12 +185,19 @@ def _check_missing(found: Outcome, *, plan: Plan, victim: WorkerId) -> int:
     teams = [[plan.workers[rank] for rank in plan.team(*place)] for place in plan.teams]
     living = [team for team in teams if victim not in team]
     kept = set().union(*(set.intersection(*(done[w] for w in team)) for team in living))
-    work = {str(a) for a in work_of_step(num_stages=len(plan.layers), num_microbatches=plan.num_microbatches)}
+    left = set(map(str, _left(plan, kept=frozenset(map(parse, kept)))))
     for shard in range(plan.mesh.tp):
         again = sum((ran[team[shard]] for team in living), Counter())
-        told = f"missing of step {step} by the calls: {sorted(work - kept)}; run for it: {sorted(again.elements())}"
-        assert again == Counter(work - kept), told
-    return len(set().union(*done.values()) & (work - kept))
+        told = f"missing of step {step} by the calls: {sorted(left)}; run for it: {sorted(again.elements())}"
+        assert again == Counter(left), told
+    return len(set().union(*done.values()) & left)
+
+
+def _left(plan: Plan, *, kept: frozenset[Action]) -> Iterator[Action]:
+    """What nobody has of a step; of a backward in two parts, the part for the weights where the other is there."""
+    for forward in work_of_step(num_stages=len(plan.layers), num_microbatches=plan.num_microbatches, kinds=(Kind.F,)):
+        backward, to_input, to_weights = (replace(forward, kind=kind) for kind in (Kind.B, Kind.I, Kind.W))
+        yield from {forward, to_weights if to_input in kept else backward} - kept
 
 
 def _calls(found: Outcome, *, generation: int, step: int, worker: WorkerId) -> list[str]:

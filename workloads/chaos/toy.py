@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raymega.config.choices import CHUNKS_OF
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
 from raymega.driver.feeder import Sources
@@ -18,34 +19,51 @@ MODEL = {
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """dp, tp, pp, as people write them."""
+    """dp, tp, pp, as people write them; the schedule, and who holds the optimizer state."""
 
     dp: int
     tp: int
     pp: int
+    schedule: str = "1f1b"
+    shard_optimizer: str = "none"
 
     @property
     def size(self) -> int:
         return self.dp * self.tp * self.pp
 
     def __str__(self) -> str:
-        return f"dp={self.dp} tp={self.tp} pp={self.pp}"
+        words = [f"dp={self.dp} tp={self.tp} pp={self.pp}"]
+        words += [self.schedule] if self.schedule != "1f1b" or self.is_cut else []
+        return " ".join([*words, *([self.shard_optimizer] if self.is_cut else [])])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the optimizer state is cut over the replicas."""
+        return self.shard_optimizer != "none"
+
+    @property
+    def chunks(self) -> int:
+        """Virtual stages on a stage."""
+        return CHUNKS_OF[self.schedule][0] or 1
 
 
 def config_of(
     layout: Layout, *, steps: int, every_steps: int = 0, batch_size: int = 12, model: Mapping[str, object] = MODEL,
     optimizer: str = "sgd", **elastic: object,
 ) -> Config:  # fmt: skip
-    """A run on `layout`; plain SGD shows every wrong factor."""
+    """A run on `layout`, with a layer for every chunk; plain SGD shows every wrong factor."""
+    layers = max(int(str(model["num_layers"])), layout.pp * layout.chunks)
     return resolve(
         Config.model_validate(
             {
-                "model": model,
+                "model": {**model, "num_layers": layers},
                 "data": {"seq_len": SEQUENCE},
                 "parallelism": {
                     "data_parallel_size": layout.dp,
                     "tensor_model_parallel_size": layout.tp,
                     "pipeline_model_parallel_size": layout.pp,
+                    "schedule": layout.schedule,
+                    "shard_optimizer": layout.shard_optimizer,
                 },
                 "training": {
                     "steps": steps, "batch_size": batch_size, "micro_batch_size": 2, "optimizer": optimizer,
