@@ -1,6 +1,7 @@
 """The layout that Megatron users copy for 175B, and what the planner says of it."""
 
-import time
+import cProfile
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,13 @@ def free_175b(*, microbatch: int = 10, batch: int = 1920) -> Config:
     made = config_175b(microbatch=microbatch, batch=batch)
     names = ("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size")
     return made.model_copy(update={"parallelism": made.parallelism.model_copy(update=dict.fromkeys(names, "auto"))})
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Calls of functions, which are the same on an idle machine and on a busy one."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +90,13 @@ def test_where_nothing_fits_the_error_names_the_smallest_change() -> None:
     assert advise(free_175b(), cluster=cluster_of("dgx-a100:9"), precision="bf16").best.fits
 
 
-def test_256_devices_and_96_layers_are_planned_in_a_second_of_processor_time() -> None:
-    began = time.process_time()
-    advise(free_175b(), cluster=cluster_of("dgx-a100:32"), precision="bf16")
-    assert time.process_time() - began < 3.0  # 0.8 s on an idle core; three times that where others compute
+def test_256_devices_and_96_layers_are_planned_within_a_second() -> None:
+    """2.6 million calls, which take 0.9 s of a core."""
+    assert calls_of(lambda: advise(free_175b(), cluster=cluster_of("dgx-a100:32"), precision="bf16")) < 3e6
 
 
-def test_ten_thousand_devices_are_planned_in_seconds() -> None:
-    began = time.process_time()
-    advise(free_175b(), cluster=cluster_of("dgx-a100:1250"), precision="bf16")
-    assert time.process_time() - began < 10.0
+def test_ten_thousand_devices_are_planned_within_a_second() -> None:
+    assert calls_of(lambda: advise(free_175b(), cluster=cluster_of("dgx-a100:1250"), precision="bf16")) < 3e6
 
 
 def test_no_free_device_is_refused() -> None:
