@@ -1,4 +1,4 @@
-"""Where a job begins, whatever interpreter it was begun with: one that lacks Ray gives way to that of the cluster.
+"""Where a job begins, whatever interpreter and address it was given: the raylet above it knows those of its cluster.
 
     ray start --- with ---> .venv/bin/python --> raylet --> sh -c "python3 workloads/train.py .."
                                                             `----- of the PATH of the shell that ran `ray start`
@@ -6,22 +6,32 @@
 A job's `python` is whatever stands first on that path, which is not Ray's own where the environment was not activated.
 The raylet above says which one it starts its workers with; this process becomes that one. Nothing but the standard
 library is loaded before. Source: `services.start_raylet` of Ray 2.60, which hands `--python_worker_command` over.
+
+A job's RAY_ADDRESS is that of any Ray of the machine, if its cluster has not been begun by the newest `ray start`
+(`JobSupervisor._get_driver_env_vars`): of several, whichever a set of addresses gives first. The raylet has its own.
 """
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from raymega.driver.in_a_job import is_in_a_job
+
 NEEDED = "ray"
-WORKER_COMMAND = "--python_worker_command="
+WORKER_COMMAND, GCS = "--python_worker_command=", "--gcs-address="
+ADDRESS = "RAY_ADDRESS"
 NO_RAY = 4
 
 
 def main() -> None:
     """Train what the command line says; ends the process with the exit code of the run."""
+    raylet = raylet_above(os.getppid())
     if not is_here(NEEDED):
-        become_rays_own(interpreter_above(os.getppid()))
+        become_rays_own(interpreter_of(raylet))
+    if is_in_a_job():
+        take_address(said(raylet, GCS))
     from raymega.job.entry import main as run  # loads what needs the right interpreter
 
     run()
@@ -47,16 +57,34 @@ def become_rays_own(interpreter: str | None) -> None:
     sys.exit(NO_RAY)
 
 
-def interpreter_above(pid: int, *, proc: Path = Path("/proc")) -> str | None:
-    """The interpreter of the first raylet among process `pid` and those above it; None if there is none."""
+def take_address(address: str | None) -> None:
+    """Connect to the cluster that has taken the job, whatever other Ray there is on this machine."""
+    given = os.environ.get(ADDRESS)
+    if address is not None and address != given:
+        print(f"raymega: {ADDRESS} is {given}, another Ray of this machine; the job is of {address}", flush=True)
+        os.environ[ADDRESS] = address
+
+
+def interpreter_of(raylet: Sequence[str]) -> str | None:
+    """The one that it starts its workers with."""
+    command = said(raylet, WORKER_COMMAND)
+    return command.split()[0] if command else None
+
+
+def said(words: Sequence[str], option: str) -> str | None:
+    """What a command line says for an option; None if it says nothing."""
+    return next((word.removeprefix(option) for word in words if word.startswith(option)), None)
+
+
+def raylet_above(pid: int, *, proc: Path = Path("/proc")) -> tuple[str, ...]:
+    """The command line of the first raylet among process `pid` and those above it; empty if there is none."""
     while pid > 0:
         try:
             words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
             status = (proc / str(pid) / "stat").read_text()
         except OSError:
-            return None
-        for word in words:
-            if word.startswith(WORKER_COMMAND):
-                return word.removeprefix(WORKER_COMMAND).split()[0]
+            return ()
+        if said(words, WORKER_COMMAND):
+            return tuple(words)
         pid = int(status.rpartition(")")[2].split()[1])
-    return None
+    return ()
