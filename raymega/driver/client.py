@@ -69,13 +69,13 @@ class RunHandle:
             raise _ours(error) from error
         return cls(launch, actor)
 
-    def news(self) -> News:
-        """What has happened since the last call; waits up to `ASK_WAIT_S` for something.
+    def news(self, *, wait_s: float = ASK_WAIT_S) -> News:
+        """What has happened since the last call; waits up to `wait_s` for something.
 
         Raises: ClusterError if the controller is gone.
         """
         try:
-            news: News = self._ask("news", self._seq, ASK_WAIT_S)
+            news: News = self._ask("news", self._seq, wait_s)
         except RayActorError as error:
             raise ClusterError(
                 f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]} "
@@ -160,23 +160,26 @@ def follow(
             run.stop(wish)
             if wish[0] == "terminate" and leaves_after_s is not None:
                 run.hand_over()
-                leave_t = min(leave_t, time.monotonic() + leaves_after_s)
-        if time.monotonic() >= leave_t:
+                leave_t = min(leave_t, wishes.newest_t + leaves_after_s)
+        left_s = leave_t - time.monotonic()
+        if left_s <= 0:
             return None
-        news = run.news()
+        news = run.news(wait_s=min(ASK_WAIT_S, left_s))
         saw(news)
         if news.ended is not None:
             return news.ended
 
 
 class Wishes:
-    """What signals ask for, until it is passed on."""
+    """What signals ask for, until it is passed on. `newest_t`: when one came last, by the monotonic clock."""
 
     def __init__(self) -> None:
         self._wishes: list[Wish] = []
+        self.newest_t = -math.inf
 
     def add(self, wish: Wish) -> None:
         self._wishes.append(wish)
+        self.newest_t = time.monotonic()
 
     def take(self) -> list[Wish]:
         taken, self._wishes = self._wishes, []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from shlex import quote
+from typing import NoReturn
 
 import psutil
 import ray
@@ -22,7 +23,7 @@ from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
-from raymega.driver.in_a_job import leaves_after_s
+from raymega.driver.in_a_job import leave, leaves_after_s
 from raymega.driver.launch import Launch
 from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
@@ -109,7 +110,8 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
             ended = follow(run, wishes=wishes, saw=shown, leaves_after_s=limit_s)
             if ended is None:
                 on_end.pop_all()  # nothing of the run is to be ended here: its controller saves it
-        return ended or _handed_over(prepared, console=console)
+                _hand_over(prepared, console=console)
+        return ended
 
 
 class Shown:
@@ -184,15 +186,14 @@ def launch_of(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
     )
 
 
-def _handed_over(prepared: Prepared, *, console: Console) -> Ended:
-    """What is said, and the exit code, where the run is not saved yet and this process must go."""
+def _hand_over(prepared: Prepared, *, console: Console) -> NoReturn:
+    """Say that the run is not saved yet and that this process must go; and go, before Ray ends it."""
     config = quote(str(prepared.run_dir.config))
-    reason = (
+    console.note(
         f"SIGTERM: run {prepared.config.run.name} is handed over to its controller, which saves the next step and ends "
         f"it. To go on: submit it again, or raymega train {config}"
     )
-    console.note(reason)
-    return Ended(exit_code=HANDED_OVER, reason=reason)
+    leave(HANDED_OVER)
 
 
 def _nothing_to_do(prepared: Prepared) -> str:

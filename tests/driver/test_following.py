@@ -20,7 +20,8 @@ class FakeRun:
     def hand_over(self) -> None:
         self.heard.append("handed over")
 
-    def news(self) -> News:
+    def news(self, *, wait_s: float) -> News:
+        self.waited_s = wait_s
         self.looks -= 1
         return News(turns=(), ended=OVER if self.looks <= 0 else None, t=0.0)
 
@@ -43,3 +44,9 @@ def test_a_sigterm_stops_the_run_and_hands_it_over_where_time_is_short(leaves_af
     run = FakeRun(looks=3)
     assert followed(run, leaves_after_s=leaves_after_s) == ended
     assert run.heard == heard
+
+
+def test_a_client_that_must_be_gone_does_not_wait_longer_for_news():
+    run = FakeRun(looks=3)
+    followed(run, leaves_after_s=0.3)
+    assert 0.0 < run.waited_s <= 0.3
