@@ -17,6 +17,7 @@ from raymega.layout.reshard import moves
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import PlanChoice, plan_for
 from raymega.plan.resize import as_mesh, on_devices
+from raymega.plan.room import Room, room_of
 from raymega.plan.transition import Transition
 
 ELEMENT_BYTES = 4  # state is fp32
@@ -26,7 +27,7 @@ def brain_of(config: Config, *, rules: Rules) -> Brain:
     """The brain of a run of `config`. The state of a user's own model is known to its workers only: it stays."""
 
     def planned(seats: tuple[Seat, ...]) -> PlanChoice:
-        return plan_for(config, workers={seat.worker: seat.node for seat in seats})
+        return plan_for(config, workers=_nodes(seats), room=_room(config, seats))
 
     if config.model.custom is not None:
         return Brain(rules=rules, plan_for=planned)
@@ -59,7 +60,11 @@ class ConfigMoves:
             asked = as_mesh(self.config, wish.mesh)
         elif wish.devices is not None:
             asked = on_devices(self.config, wish.devices)
-        return plan_for(asked, workers={seat.worker: seat.node for seat in seats})
+        return plan_for(asked, workers=_nodes(seats), room=_room(asked, seats))
+
+    def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
+        room = _room(self.config, seats)
+        return room.why_not(plan, node_of=_nodes(seats)) if room is not None else None
 
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         specs = self.specs
@@ -83,3 +88,13 @@ class ConfigMoves:
         self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
     ) -> Certified | Refused:
         return certify(specs=self.specs, kinds=self.kinds, transition=transition, new=new, step=step, parts=parts)
+
+
+def _nodes(seats: tuple[Seat, ...]) -> dict[WorkerId, str]:
+    return {seat.worker: seat.node for seat in seats}
+
+
+def _room(config: Config, seats: tuple[Seat, ...]) -> Room | None:
+    """What the devices of these seats hold, as far as that is known."""
+    known = {seat.node: seat.usable_bytes for seat in seats if seat.usable_bytes is not None}
+    return room_of(config, usable_bytes=known)

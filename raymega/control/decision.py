@@ -58,6 +58,9 @@ class Moves(Protocol):
     def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
         """As the brain's `plan_for`, for what was asked for beside the config. Raises PlanError where none will do."""
 
+    def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
+        """What devices of `plan` lack to hold it, in words; None if nothing is known to lack."""
+
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         """What the worker with most to receive or to send has to. Raises StateLost if a box has no holder."""
 

@@ -34,7 +34,7 @@ def free_seats(seats: tuple[Seat, ...], *, story: Story, avoided: frozenset[str]
     """A seat, with the next workers' names, for every device that nobody has."""
     taken = {(seat.node, seat.device) for seat in seats}
     free = [
-        (node.node, device)
+        (node, device)
         for node in story.nodes
         if node.node not in avoided
         for device in range(node.devices)
@@ -42,7 +42,8 @@ def free_seats(seats: tuple[Seat, ...], *, story: Story, avoided: frozenset[str]
     ]
     first = story.next_worker
     return tuple(
-        Seat(worker=f"w{first + index}", node=node, device=device) for index, (node, device) in enumerate(free)
+        Seat(worker=f"w{first + index}", node=node.node, device=device, usable_bytes=node.usable_bytes)
+        for index, (node, device) in enumerate(free)
     )
 
 

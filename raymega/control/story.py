@@ -22,21 +22,28 @@ RECENT_TOKENS = 512  # steps, and so the most between two copies of state
 class NodeDevices:
     """A node that is alive, how many of its devices this run may use (its own workers' included), where it stands.
 
-    `labels`: (name, value) of those that say what it may fail together with.
+    Args:
+        labels: (name, value) of those that say what it may fail together with.
+        usable_bytes: of memory on each device; None: not known.
     """
 
     node: str
     devices: int
     labels: tuple[tuple[str, str], ...] = ()
+    usable_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A device and the worker that has it. A worker's id is never used again; a device is."""
+    """A device and the worker that has it. A worker's id is never used again; a device is.
+
+    `usable_bytes`: of its memory; None: not known.
+    """
 
     worker: WorkerId
     node: str
     device: int
+    usable_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,8 @@ def _way(brain: Brain, training: Training, moves: Moves, seen: Around, *, rung: 
         return Way(rung=rung, barred=few)
     if found == training.plan:
         return Way(rung=rung, plan=training.plan)
+    if lacks := moves.lacks(found, (*seen.own, *seen.free)):
+        return Way(rung=rung, barred=f"{found.mesh} does not fit: {lacks}")
     try:
         num_bytes = moves.busiest_bytes(transition_of(training, found, seen.nodes), found)
     except StateLost as error:

@@ -7,13 +7,13 @@ count. The prediction is of the plan in force, and holds for a steady step.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raymega.config.schema import Config
 from raymega.driver.worker_times import WorkerTime
 from raymega.plan.job import job_of
 from raymega.plan.memory import memory_by_stage
-from raymega.plan.parallel_layout import layout_of
+from raymega.plan.parallel_layout import layout_of, recompute_of
 from raymega.plan.plan import Plan, WorkerId
 
 
@@ -29,9 +29,7 @@ def memory_of(times: Iterable[WorkerTime], *, plan: Plan | None, config: Config)
     """Of each worker of `plan` that has told; none where nothing can be predicted: for a model of one's own."""
     if plan is None or config.model.custom is not None or config.model.vocab_size is None:
         return {}
-    again = config.parallelism.recompute
-    layout = replace(layout_of(plan), recompute=again if isinstance(again, str) else frozenset(again))
-    needs = memory_by_stage(job_of(config), layout)
+    needs = memory_by_stage(job_of(config), layout_of(plan, recompute=recompute_of(config)))
     told = {time.worker: time.peak_bytes for time in times if time.peak_bytes > 0}
     return {
         worker: MemoryUse(peak_bytes=told[worker], predicted_bytes=needs[plan.coord_of(worker).stage].total)

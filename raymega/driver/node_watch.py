@@ -20,11 +20,18 @@ from raymega.control.states import NodeDevices
 from raymega.driver.ray_private import draining_nodes
 from raymega.driver.threads import Failed, start_thread
 from raymega.plan.cluster import Cluster, Node, NodeId, devices_in
+from raymega.plan.hardware import CPU_CORE, DEVICES
+from raymega.plan.hardware import Device as Hardware
 from raymega.plan.placement import DOMAIN_LABELS
 
 POLL_S = 0.5
 WITHOUT_DEADLINE_S = 24 * 3600.0  # of a notice that names none
 LOOPBACK = "127.0.0.1"
+KIND = "accelerator_type:"  # a resource of Ray's
+BY_KIND = {
+    "A10G": "a10g", "L4": "l4", "L40S": "l40s", "A100-40G": "a100-40g", "A100-80G": "a100-80g", "H100": "h100-80g",
+    "H200": "h200",
+}  # fmt: skip
 Row = Mapping[str, Any]  # Any: a row of ray.nodes()
 Device = Literal["cpu", "cuda"]
 Taken = tuple[Mapping[NodeId, int], Mapping[NodeId, int]]
@@ -47,11 +54,18 @@ def cluster_of(rows: Iterable[Row], *, device: Device, cpus_per_worker: int) -> 
             devices=devices_in(row["Resources"], device=device, cpus_per_worker=cpus_per_worker),
             stock=", ".join(f"{row['Resources'].get(unit, 0):g} {unit}" for unit in ("CPU", "GPU")),
             labels=row.get("Labels", {}),
+            device=_hardware(row) if device == "cuda" else CPU_CORE,
         )
         for row in rows
         if row["Alive"]
     ]
     return Cluster(nodes=tuple(sorted(nodes, key=lambda node: (-node.devices, node.id))))
+
+
+def _hardware(row: Row) -> Hardware:
+    """What Ray says that a node's GPUs are; nothing is known of kinds that come with several sizes of memory."""
+    kinds = (name.removeprefix(KIND) for name in row["Resources"] if name.startswith(KIND))
+    return next((DEVICES[BY_KIND[kind]] for kind in kinds if kind in BY_KIND), CPU_CORE)
 
 
 def devices_of(config: Config, *, device: Device) -> int:
@@ -97,7 +111,7 @@ def usable(cluster: Cluster, *, taken: Taken, least: int) -> tuple[NodeDevices, 
     if others and not own and sum(left.values()) < least:
         return ()
     return tuple(
-        NodeDevices(node=node.id, devices=left[node.id], labels=domains_of(node))
+        NodeDevices(node=node.id, devices=left[node.id], labels=domains_of(node), usable_bytes=node.known_bytes)
         for node in cluster.nodes
         if left[node.id] and node.devices
     )

@@ -57,6 +57,11 @@ class Node:
     def free(self) -> int:
         return self.devices - self.held
 
+    @property
+    def known_bytes(self) -> float | None:
+        """Usable on each device; None where it is not known: what a core has of its host's memory is a guess."""
+        return None if self.device.name == CPU_CORE.name else self.device.usable_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
@@ -84,6 +89,11 @@ class Cluster:
     @property
     def free(self) -> int:
         return sum(node.free for node in self.nodes)
+
+    @property
+    def known_bytes(self) -> dict[NodeId, float]:
+        """Usable on each device of the nodes of which it is known."""
+        return {node.id: known for node in self.nodes if (known := node.known_bytes) is not None}
 
     @property
     def largest(self) -> int:

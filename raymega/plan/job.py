@@ -50,6 +50,7 @@ class Job:
     Args:
         outlives: nodes whose loss at once copies of the state in their peers' memory outlive; None: no copies are kept.
         copies_on_device: that memory is the devices' own, as on CPUs; else it is their hosts'.
+        logs_on_device: what was sent is kept there until the commit; else in their hosts' memory, or not at all.
         dims: of the model; follows from it.
     """
 
@@ -62,6 +63,7 @@ class Job:
     software: Software = RAYMEGA
     outlives: int | None = None
     copies_on_device: bool = False
+    logs_on_device: bool = True
     dims: Dims = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ def job_of(config: Config, *, precision: Precision | None = None) -> Job:
     Args:
         precision: instead of the config's.
     """
+    on_cpu = config.run.device == "cpu"  # where a device's memory is its host's
     return Job(
         model=config.model,
         seq_len=config.data.seq_len,
@@ -97,5 +100,6 @@ def job_of(config: Config, *, precision: Precision | None = None) -> Job:
         precision=precision or config.training.precision,
         grad_compression=config.parallelism.grad_compression,
         outlives=config.elastic.tolerate_nodes if config.elastic.copies_every else None,
-        copies_on_device=config.run.device == "cpu",
+        copies_on_device=on_cpu,
+        logs_on_device=config.elastic.boundary_log in (("device", "host") if on_cpu else ("device",)),
     )

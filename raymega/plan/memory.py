@@ -8,7 +8,8 @@
     moments        n 8          adamw
     activations    i x what the stage's layers keep (`plan.activations`)
     logits         the last stage's, fp32, of each micro-batch in flight there, and what the head reads
-    boundary log   m x (activation down + gradient up): what was sent is kept until the step is committed
+    boundary log   m x (activation down + gradient up): what was sent is kept until the step is committed, here or in
+                   the host's memory
     buffers        the reduced gradients n 4, receives posted ahead and in use, one layer under recomputation; with
                    compression what it has not sent, before and after the step, 2 n 4, and dp + 1 messages
     peer copies    2 x what is kept of masters and moments: the worker's own, and of as many others as replicas lack
@@ -206,7 +207,8 @@ def _in_flight(case: _Case, stage: int) -> int:
 
 def _boundary_log(case: _Case, stage: int) -> float:
     """Tensors that a micro-batch makes this stage send, activations down and gradients up, chunk by chunk."""
-    if not case.job.software.logs_boundaries or case.layout.mesh.pp == 1:
+    job = case.job
+    if not (job.software.logs_boundaries and job.logs_on_device) or case.layout.mesh.pp == 1:
         return 0.0
     end = len(case.layout.layers) - 1
     sent = sum((chunk < end) + (chunk > 0) for chunk in case.layout.chunks_of(stage))

@@ -7,6 +7,7 @@ A `Plan` is a layout whose ranks have workers. What a plan does not say yet is a
 
 from dataclasses import dataclass
 
+from raymega.config.schema import Config
 from raymega.mesh import Mesh
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.placing import stage_of, virtual_stages_on
@@ -74,8 +75,8 @@ class ParallelLayout:
         return ", ".join(parts)
 
 
-def layout_of(plan: Plan) -> ParallelLayout:
-    """The layout of a plan, without its workers and routes."""
+def layout_of(plan: Plan, *, recompute: Recompute = "none") -> ParallelLayout:
+    """The layout of a plan, without its workers and routes; what is recomputed its config says."""
     return ParallelLayout(
         mesh=plan.mesh,
         layers=plan.layers,
@@ -84,4 +85,11 @@ def layout_of(plan: Plan) -> ParallelLayout:
         sequence_parallel=plan.sequence_parallel,
         table=plan.table,
         shard_optimizer=plan.shard_optimizer,
+        recompute=recompute,
     )
+
+
+def recompute_of(config: Config) -> Recompute:
+    """What `config` has computed again."""
+    again = config.parallelism.recompute
+    return again if isinstance(again, str) else frozenset(again)

@@ -18,7 +18,7 @@ from raymega.config.schema import Config, ParallelismConfig
 from raymega.mesh import Mesh
 from raymega.plan.arranging import arranged
 from raymega.plan.cluster import Cluster
-from raymega.plan.parallel_layout import ParallelLayout, Recompute
+from raymega.plan.parallel_layout import ParallelLayout, Recompute, recompute_of
 from raymega.plan.plan import ShardOptimizer
 
 MOST_CHUNKS = 4
@@ -99,7 +99,7 @@ def asked_layout(config: Config) -> ParallelLayout | None:
         microbatch_size=config.training.micro_batch_size,
         schedule=found.schedule,
         sequence_parallel=axes.sequence_parallel and tp > 1,
-        recompute=axes.recompute if isinstance(axes.recompute, str) else frozenset(axes.recompute),
+        recompute=recompute_of(config),
         shard_optimizer=axes.shard_optimizer,
         table=found.table,
     )

@@ -6,14 +6,19 @@
   1 device    dp=1 tp=1 pp=1
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raymega.config.schema import Config
-from raymega.plan.cluster import Cluster
+from raymega.errors import PlanError
+from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
+from raymega.plan.parallel_layout import layout_of, recompute_of
+from raymega.plan.plan import WorkerId
 from raymega.plan.planner import PlanChoice, plan_for
-from raymega.plan.predict import StepPrediction, predict
+from raymega.plan.predict import StepPrediction, predict_layout
+from raymega.plan.room import Room, room_of
 from raymega.plan.verdict import judge
 
 MOST_ROWS = 64
@@ -42,11 +47,13 @@ def survivor_plans(
     seats = [node.id for node in cluster.nodes for _ in range(node.free)]
     cuts = _cuts(cluster)
     rows, full_s = list[Survivors](), 0.0
+    room = room_of(config, usable_bytes=cluster.known_bytes, job=job)
     for count in cuts:
         workers = {f"w{index}": node for index, node in enumerate(seats[:count])}
-        choice = plan_for(config, workers=workers)
+        choice = _choice(config, workers=workers, room=room)
         nodes = tuple(workers[worker] for worker in choice.plan.workers)
-        found = predict(choice.plan, job=job, cluster=cluster, nodes=nodes, constants=constants)
+        layout = layout_of(choice.plan, recompute=recompute_of(config))
+        found = predict_layout(layout, job=job, cluster=cluster, nodes=nodes, constants=constants)
         full_s = full_s or found.step_s
         share = full_s / found.step_s / (count / len(seats))
         refused = judge(found).refused
@@ -54,6 +61,14 @@ def survivor_plans(
             Survivors(devices=count, choice=choice, prediction=found, share_of_linear=share, refused=refused)
         )  # fmt: skip
     return tuple(rows)
+
+
+def _choice(config: Config, *, workers: Mapping[WorkerId, NodeId], room: Room | None) -> PlanChoice:
+    """The plan that fits; where none does, the one that would be taken if nobody knew."""
+    try:
+        return plan_for(config, workers=workers, room=room)
+    except PlanError:
+        return plan_for(config, workers=workers)
 
 
 def _cuts(cluster: Cluster) -> list[int]:

@@ -24,6 +24,7 @@ from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job, job_of
+from raymega.plan.parallel_layout import recompute_of
 from raymega.plan.plan import Plan
 from raymega.plan.repairs import repair_plan
 from raymega.sim.agenda import Agenda
@@ -136,15 +137,22 @@ class Simulation:
 def simulate(scenario: Scenario) -> Simulation:
     """Run the brain of `scenario.config` over the trace. Raises: ConfigError, PlanError as a launch would."""
     config = _of_teams(scenario)
-    moves = SimMoves(config=config, team=scenario.team)
     clock = StepClock(
         job=scenario.job,
         cluster=scenario.cluster,
         team=scenario.team,
         sequence_parallel=scenario.team > 1 and scenario.config.parallelism.sequence_parallel,
         microbatch_size=scenario.config.training.micro_batch_size,
+        recompute=recompute_of(scenario.config),
         constants=scenario.constants,
         in_bulk=scenario.in_bulk,
+    )
+    moves = SimMoves(
+        config=config,
+        team=scenario.team,
+        job=scenario.job,
+        layout=clock.layout,
+        usable_bytes=scenario.cluster.nodes[0].known_bytes,
     )
     full_s = clock.cost(_full_plan(scenario, moves)).step_s
     if scenario.full_step_s is not None:

@@ -18,9 +18,13 @@ from raymega.errors import StateLost
 from raymega.layout.certificate import Certified, Refused, StatePart
 from raymega.mesh import Mesh
 from raymega.model_shape import parameter_count
+from raymega.plan.cluster import NodeId
+from raymega.plan.job import Job
+from raymega.plan.parallel_layout import layout_of
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import plan_for
 from raymega.plan.resize import as_mesh, on_devices
+from raymega.plan.room import LayoutOf, Room
 from raymega.plan.transition import Transition
 
 ELEMENT_BYTES = 4  # state is fp32
@@ -30,10 +34,19 @@ Slot = tuple[int, int]  # stage, shard
 
 @dataclass(slots=True, kw_only=True)
 class SimMoves:
-    """See above. `team`: devices that one simulated worker stands for; each moves its own part of the bytes."""
+    """See above.
+
+    Args:
+        team: devices that one simulated worker stands for; each moves its own part of the bytes.
+        job, layout: of the devices behind the workers.
+        usable_bytes: of each device; None: not known.
+    """
 
     config: Config
     team: int = 1
+    job: Job | None = None
+    layout: LayoutOf = layout_of
+    usable_bytes: float | None = None
     known: dict[tuple[object, ...], Planned] = field(default_factory=dict)
 
     def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
@@ -41,8 +54,20 @@ class SimMoves:
         key = (seats, wish)
         if key not in self.known:
             self.known.clear()
-            self.known[key] = plan_for(self._asked(wish), workers={seat.worker: seat.node for seat in seats})
+            asked, workers = self._asked(wish), {seat.worker: seat.node for seat in seats}
+            self.known[key] = plan_for(asked, workers=workers, room=self._room(workers))
         return self.known[key]
+
+    def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
+        """What devices lack to hold `plan`."""
+        workers = {seat.worker: seat.node for seat in seats}
+        room = self._room(workers)
+        return room.why_not(plan, node_of=workers) if room is not None else None
+
+    def _room(self, workers: Mapping[WorkerId, NodeId]) -> Room | None:
+        if self.job is None or self.usable_bytes is None:
+            return None
+        return Room(job=self.job, layout=self.layout, usable_bytes=dict.fromkeys(workers.values(), self.usable_bytes))
 
     def _asked(self, wish: Wish) -> Config:
         if wish.mesh is not None:

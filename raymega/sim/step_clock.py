@@ -16,7 +16,7 @@ from raymega.pipeline.timeline import Span, finish_s, timeline
 from raymega.plan.cluster import Cluster, Node
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
-from raymega.plan.parallel_layout import ParallelLayout, layout_of
+from raymega.plan.parallel_layout import ParallelLayout, Recompute, layout_of
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
 from raymega.plan.predict import StepSeconds, predict_layout
 from raymega.plan.programs import team_name
@@ -43,6 +43,7 @@ class StepClock:
     team: int = 1
     sequence_parallel: bool = False
     microbatch_size: int | None = None
+    recompute: Recompute = "none"
     constants: Constants = PUBLISHED
     in_bulk: bool = False
     scale: float = 1.0
@@ -109,7 +110,7 @@ class StepClock:
 
     def layout(self, plan: Plan) -> ParallelLayout:
         """The layout on devices."""
-        layout = layout_of(plan)
+        layout = layout_of(plan, recompute=self.recompute)
         mesh, cut = replace(layout.mesh, tp=layout.mesh.tp * self.team), self.sequence_parallel
         micro = self.microbatch_size or layout.microbatch_size
         return replace(

@@ -49,6 +49,9 @@ class FakeMoves:
             return _laid_out(seats, Mesh(dp=max(1, devices // 2), pp=min(devices, 2), tp=1))
         return plan_for(seats)
 
+    def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
+        return None
+
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         assert set(transition.members(new)) <= set(transition.node_of)
         return self.num_bytes

@@ -10,6 +10,7 @@ from raymega.control.invariants import validate_state
 from raymega.control.loop import Turn, run
 from raymega.control.states import Failed, Finished, Moving, Restoring, first_state
 from raymega.mesh import Mesh
+from raymega.plan.plan import Plan
 from tests.control.fake_hands import FakeHands, moving_brain, nodes
 from tests.control.fake_plans import FakeMoves
 
@@ -91,6 +92,21 @@ def test_without_standbys_a_free_device_gets_a_worker_beside_the_run():
     assert "1 of its teams is lost" in move.cause
     assert move.prepare_s > 2.0
     assert move.actual_s < 1.0
+
+
+class Tight(FakeMoves):
+    """Knows of devices that hold no more than a whole stage of the first plan."""
+
+    def lacks(self, plan: Plan, seats: object) -> str | None:
+        return None if plan.layers == ((0, 2), (2, 4)) else "stage 0 needs 9.0 GB of 8.0 GB a device"
+
+
+def test_a_plan_that_its_devices_cannot_hold_does_not_follow():
+    mind, hands = moving_brain(save_every=0), FakeHands(nodes=nodes(4), work=True, kill_once={10: 3}, by_work=True)
+    mind, witness = replace(mind, moves=Tight()), Witness(mind.rules)
+    last = run(first_state(epoch=1), brain=mind, hands=hands, watchers=[witness])
+    assert (last.exit_code, last.story.steps_lost, told(hands, WriteTransition)) == (0, 0, [])
+    assert [assigned.plan.lost for assigned in told(hands, AssignPlan)] == [frozenset(), frozenset({(1, 1)})]
 
 
 def test_a_drain_moves_the_run_off_its_node_before_the_deadline():

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.control.brain import ConfigMoves
+from raymega.control.brain import ConfigMoves, brain_of
+from raymega.control.events import NodesChanged
 from raymega.control.outlook import Wish
-from raymega.control.states import Seat
+from raymega.control.states import Failed, Finished, NodeDevices, Seat, first_state
+from raymega.control.transitions import decide
 from raymega.errors import PlanError, StateLost
 from raymega.layout.certificate import Certified, Fingerprint, Refused, StatePart, held_by
 from raymega.mesh import Mesh
 from raymega.plan.plan import Plan
 from raymega.plan.transition import Transition
 from raymega.plan.uneven import without_teams
+from tests.control.fake_hands import RULES
 from tests.plan.test_planner import config
 
 SEATS = tuple(Seat(worker=f"w{n}", node=f"n{n // 2}", device=n % 2) for n in range(4))
@@ -50,6 +53,29 @@ def test_a_wish_is_planned_for_and_nothing_else():
     assert MOVES.plan_for(SEATS, Wish(mesh=Mesh(dp=1, pp=2, tp=2))).plan.mesh == Mesh(dp=1, pp=2, tp=2)
     with pytest.raises(PlanError, match="does not go with"):
         MOVES.plan_for(SEATS, Wish(mesh=Mesh(dp=1, pp=1, tp=3)))
+
+
+def roomy(usable_bytes: float | None) -> tuple[Seat, ...]:
+    return tuple(replace(seat, usable_bytes=usable_bytes) for seat in SEATS)
+
+
+def test_a_plan_that_its_devices_cannot_hold_is_none():
+    assert MOVES.plan_for(roomy(1e12), Wish()).plan == MOVES.plan_for(roomy(None), Wish()).plan == PLAN
+    with pytest.raises(PlanError, match="No mesh that the config allows fits"):
+        MOVES.plan_for(roomy(1e3), Wish())
+    assert MOVES.lacks(PLAN, roomy(1e12)) is MOVES.lacks(PLAN, roomy(None)) is None
+    assert "stage 0 needs" in (MOVES.lacks(PLAN, roomy(1e3)) or "")
+
+
+@pytest.mark.parametrize(("generations", "exit_code"), [(0, 4), (1, 75)])
+def test_where_nothing_fits_a_run_does_not_begin_and_one_that_has_can_be_resumed(generations: int, exit_code: int):
+    brain = brain_of(CONFIG, rules=RULES)
+    nodes = tuple(NodeDevices(node=f"n{n}", devices=2, usable_bytes=1e3) for n in range(2))
+    first = first_state(epoch=1)
+    state = replace(first, story=replace(first.story, generation=first.story.next_generation - 1 + generations))
+    decision = decide(brain, state, NodesChanged(nodes=nodes), 100.0)
+    assert isinstance(decision.state, Failed | Finished)
+    assert (decision.state.exit_code, "stage 0 needs" in decision.reason) == (exit_code, True)
 
 
 def test_only_what_somebody_lacks_is_weighed():

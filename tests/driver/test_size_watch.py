@@ -8,9 +8,10 @@ from raymega.config.schema import Config
 from raymega.control.events import ResizeAsked
 from raymega.control.sharing import Claim
 from raymega.control.states import NodeDevices
-from raymega.driver.node_watch import usable
+from raymega.driver.node_watch import cluster_of, usable
 from raymega.driver.size_watch import SizeWatch, target, wanted
 from raymega.plan.cluster import Cluster, Node
+from raymega.plan.hardware import DEVICES
 
 NODES = Cluster(nodes=(Node(id="n0", devices=4), Node(id="n1", devices=4)))
 
@@ -31,6 +32,16 @@ def test_a_run_wants_what_its_config_says_or_what_its_calendar_gives():
     assert wanted(config(dp="auto"), now=0.0, devices=8).devices == 8
     given = wanted(config(calendar=[{"from": "08:00", "devices": 7}]), now=0.0, devices=8)
     assert (given.devices, given.cause) == (7, "the calendar gives 7 devices from 08:00 to 08:00 (UTC)")
+
+
+def test_what_a_device_holds_is_told_where_it_is_known():
+    def row(node: str, kind: str) -> dict[str, object]:
+        return {"NodeID": node, "Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0, f"accelerator_type:{kind}": 1.0}}
+
+    rows = [row("n0", "H200"), row("n1", "A100")]  # of the second there are two sizes
+    for device, known in (("cuda", [DEVICES["h200"].usable_bytes, None]), ("cpu", [None, None])):
+        told = usable(cluster_of(rows, device=device, cpus_per_worker=1), taken=({}, {}), least=1)
+        assert [node.usable_bytes for node in told] == known
 
 
 def test_what_other_runs_have_is_not_for_this_one_but_its_own_seats_are():

@@ -6,7 +6,8 @@ share of linear      spot nodes of a cloud that come and go; steps over those of
 
 Assumed here: a step of 30 nodes takes what the artifact's throughput says, others by this planner's model; a node has
 one device of 48 GB and 200 Gbit/s; devices that come are used at once (`elastic.steady_s` 0); no checkpoints; hands as
-in `sim.times`. Micro-batches and meshes are of this file: the artifact does not name them.
+in `sim.times`. Micro-batches, meshes and what is kept where are of this file, so that the shapes fit into 48 GB in
+fp32: the artifact does not name them.
 """
 
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Shape:
     effective: float
     of_linear: float
     p3_samples_per_s: float
+    lean: bool = False  # recomputes, cuts the optimizer's state over the replicas, logs messages in the hosts' memory
 
 
 SHAPES = (
@@ -53,7 +55,7 @@ SHAPES = (
     Shape(name="GPT-3 2.7B", hidden=2560, layers=32, heads=32, seq_len=2048, batch=512, micro=1, pp=2,
           samples_per_s=9.21, effective=89.8, of_linear=73.0, p3_samples_per_s=5.42),
     Shape(name="GPT-3 6.7B", hidden=4096, layers=32, heads=32, seq_len=2048, batch=1024, micro=1, pp=3,
-          samples_per_s=5.51, effective=75.9, of_linear=60.3, p3_samples_per_s=2.68),
+          lean=True, samples_per_s=5.51, effective=75.9, of_linear=60.3, p3_samples_per_s=2.68),
 )  # fmt: skip
 
 
@@ -64,6 +66,10 @@ def config_of(shape: Shape) -> Config:
         "training.batch_size": shape.batch, "training.micro_batch_size": shape.micro, "elastic.steady_s": 0,
         "parallelism.data_parallel_size": NODES // shape.pp, "parallelism.pipeline_model_parallel_size": shape.pp,
     }  # fmt: skip
+    if shape.lean:
+        keys |= {
+            "parallelism.recompute": "full", "parallelism.shard_optimizer": "mirrored", "elastic.boundary_log": "host",
+        }  # fmt: skip
     loaded = load("", source=shape.name, overrides=tuple(f"{key}={value}" for key, value in keys.items()))
     return resolve(loaded, vocab_size=50304, name="compared", seed=0)
 

@@ -1,0 +1,63 @@
+"""Does a plan fit into the memory of its devices, as far as it is known what they have?
+
+    n0, n1    75.2 GB a device      stage 0 needs 81.3 GB of 75.2 GB a device; activations take most, 40.1 GB
+    n2        not known             not judged: a device that nobody knows may hold whatever it is given
+
+Bytes are those of `plan.memory`, for the team of the plan that has most micro-batches.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from raymega.config.schema import Config
+from raymega.plan.cluster import NodeId
+from raymega.plan.job import Job, job_of
+from raymega.plan.memory import memory_by_stage
+from raymega.plan.parallel_layout import ParallelLayout, layout_of, recompute_of
+from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.verdict import why_not
+
+LayoutOf = Callable[[Plan], ParallelLayout]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What there is to fill.
+
+    Args:
+        layout: of a plan on devices.
+        usable_bytes: of each device of a node, for the nodes of which it is known.
+    """
+
+    job: Job
+    layout: LayoutOf
+    usable_bytes: Mapping[NodeId, float]
+
+    def why_not(self, plan: Plan, *, node_of: Mapping[WorkerId, NodeId]) -> str | None:
+        """The stage that lacks most, and what takes most there; None if nothing is known to lack."""
+        here = [self._least_bytes(plan, stage, node_of) for stage in range(plan.mesh.pp)]
+        if min(here) == inf == max(here):
+            return None
+        samples = max(plan.busiest) * plan.microbatch_size * plan.mesh.dp  # as if every team had as many
+        memory = memory_by_stage(replace(self.job, batch_size=samples), self.layout(plan))
+        return why_not(memory, tuple(here))
+
+    def _least_bytes(self, plan: Plan, stage: int, node_of: Mapping[WorkerId, NodeId]) -> float:
+        """On the smallest known device of a stage."""
+        ranks = (rank for replica, at in plan.teams if at == stage for rank in plan.team(replica, stage))
+        nodes = {node_of[plan.workers[rank]] for rank in ranks}
+        return min((self.usable_bytes.get(node, inf) for node in nodes), default=inf)
+
+
+def room_of(config: Config, *, usable_bytes: Mapping[NodeId, float], job: Job | None = None) -> Room | None:
+    """The room of a run; None where nothing can be judged: no device is known, or the model is the user's own.
+
+    Args:
+        job: instead of the config's own.
+    """
+    if not usable_bytes or config.model.custom is not None or config.model.vocab_size is None:
+        return None
+    layout = partial(layout_of, recompute=recompute_of(config))
+    return Room(job=job or job_of(config), layout=layout, usable_bytes=usable_bytes)
