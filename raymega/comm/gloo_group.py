@@ -93,10 +93,13 @@ class GlooGroup:
         self._shared.reserve(num_bytes, wire=self)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        self.start_all_gather(out, x).wait()
+
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
         assert out.numel() == self.size * x.numel(), f"out has {out.numel()} elements, needs {self.size * x.numel()}"
         self._count("all_gather", x.nbytes)
         flat_out, flat_x = out.view(-1), x.view(-1)
-        self._collective("all_gather", lambda pg: pg._allgather_base(flat_out, flat_x), x, out).wait()
+        return self._collective("all_gather", lambda pg: pg._allgather_base(flat_out, flat_x), x, out)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         assert x.numel() == self.size * out.numel(), f"x has {x.numel()} elements, needs {self.size * out.numel()}"

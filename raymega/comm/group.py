@@ -55,6 +55,9 @@ class Group(Protocol):
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """`out` is [size, *x.shape] or its dim-0 concatenation, contiguous."""
 
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
+        """As `all_gather`; both are kept, and neither is written by others, until the wait."""
+
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """`x` is the dim-0 concatenation of `size` pieces shaped like `out`; `out` gets the sum of piece `rank`."""
 

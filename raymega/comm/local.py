@@ -54,8 +54,11 @@ class LocalGroup:
         """Threads need nothing."""
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        self.start_all_gather(out, x).wait()
+
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
         assert out.numel() == self.size * x.numel(), f"out has {out.numel()} elements, needs {self.size * x.numel()}"
-        self._collective("all_gather", x, out, what=_shape(x), run=_all_gather).wait()
+        return self._collective("all_gather", x, out, what=_shape(x), run=_all_gather)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         assert x.numel() == self.size * out.numel(), f"x has {x.numel()} elements, needs {self.size * out.numel()}"

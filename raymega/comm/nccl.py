@@ -74,8 +74,11 @@ class NcclGroup:
         self.all_reduce(torch.zeros(1, device=self._device))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        self.start_all_gather(out, x).wait()
+
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
         self._enter("all_gather", x.nbytes)
-        self._whole._allgather_base(out.view(-1), x.view(-1)).wait()
+        return NcclWork(self._whole._allgather_base(out.view(-1), x.view(-1)), x, out)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._enter("reduce_scatter", x.nbytes)

@@ -45,6 +45,9 @@ class GroupPort:
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._group.all_gather(out, x)
 
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
+        return self._group.start_all_gather(out, x)
+
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._group.reduce_scatter(out, x)
 

@@ -41,8 +41,12 @@ class SoloGroup:
         self._check()
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        self.start_all_gather(out, x)
+
+    def start_all_gather(self, out: torch.Tensor, x: torch.Tensor) -> Work:
         self._check()
         out.view(-1).copy_(x.view(-1))
+        return Finished()
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         self._check()

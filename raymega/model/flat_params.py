@@ -132,7 +132,17 @@ class FlatParams:
     def cast(self) -> None:
         """Round the parameters to the weights; wherever they have changed."""
         if self.weights is not self.data:
-            self.weights[self.weights.numel() - self.data.numel() :].copy_(self.data)
+            self.unseen_weights[self.weights.numel() - self.data.numel() :].copy_(self.data)
+
+    @property
+    def unseen_weights(self) -> Tensor:
+        """`weights`, to be written to while passes are open: autograd holds no write against what it has saved."""
+        return self.weights.data
+
+    @property
+    def unseen_data(self) -> Tensor:
+        """`data`, likewise."""
+        return self.data.data
 
     def _leaf(self, flat: Tensor, names: Sequence[str], *, first: int) -> Tensor:
         params = [self.param(name) for name in names]

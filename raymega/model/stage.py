@@ -45,6 +45,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Of weights and activations, by `training.precision`."""
 
 Passed = Callable[[int], None]
+Needed = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +79,23 @@ class StageModel:
         """Whether `sum_partial_grads` has anything to do."""
         return any(param.partial for param in self.params)
 
-    def forward(self, x: Tensor, ctx: PassContext, *, passed: Passed | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, ctx: PassContext, *, passed: Passed | None = None, needed: Needed | None = None
+    ) -> Tensor:
         """ids [B, T] int64 on the first stage, else activations -> activations, on the last ready for the loss.
 
         Args:
             passed: told n, while the backward of this pass runs, or its weights' part: all is added that it has for
                 `parts[n:]` and the head. Not told of what has no part before it.
+            needed: told n before `parts[n]` reads its weights, and the number of parts before the head does.
         """
         for number, part in enumerate(self.parts):
+            _tell(needed, number)
             x = part(self._watched(x, number, passed), ctx)
-        return x if self.head is None else self.head(self._watched(x, len(self.parts), passed), ctx)
+        if self.head is None:
+            return x
+        _tell(needed, len(self.parts))
+        return self.head(self._watched(x, len(self.parts), passed), ctx)
 
     def _watched(self, x: Tensor, number: int, passed: Passed | None) -> Tensor:
         """`x`; once a backward goes on to what made it, all made since is done: autograd takes the newest first."""
@@ -121,6 +129,11 @@ class StageModel:
     def sum_partial_grads(self, *, out: Tensor) -> None:
         """Write the team's sums of partial gradients to `out`, which holds a copy of `flat.grad`; a collective."""
         sum_partial_grads(self.params, out=out, team=self.team)
+
+
+def _tell(needed: Needed | None, number: int) -> None:
+    if needed is not None:
+        needed(number)
 
 
 def build_stage(

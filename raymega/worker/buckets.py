@@ -17,6 +17,7 @@ from raymega.model.flat_params import FlatParams
 from raymega.worker.state import TrainState
 
 BUCKET_BYTES = 4 << 20  # a guess: what a sum costs whatever its size is then small beside the rest
+MOST_UNDERWAY = 16  # a guess: 64 MiB of pieces on their way, and as much again where they come together
 ELEMENT_BYTES = 4
 
 

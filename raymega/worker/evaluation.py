@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
+from raymega.config.schema import TrainingConfig
 from raymega.train.step_facts import Facts
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
@@ -28,6 +29,12 @@ def evaluate(
         facts = sum_facts(_facts(executor, batch, world=world), world=world, check=_no_check, device=device)
         loss_sum, tokens = loss_sum + facts.loss_sum, tokens + facts.tokens
     return EvalReport(after_step=after_step, generation=world.generation, loss=loss_sum / max(1, tokens), tokens=tokens)
+
+
+def is_due_after(committed: int, *, training: TrainingConfig) -> bool:
+    """Whether the state of so many steps is evaluated."""
+    every = training.eval_every
+    return every > 0 and (committed % every == 0 or committed == training.steps)
 
 
 def _facts(executor: Executor, batch: StepBatch, *, world: World) -> Facts:

@@ -33,14 +33,15 @@ from raymega.worker.world import World
 
 
 class Executor:
-    """One worker in one generation. `chunks`: virtual stage -> its model; `begins`: told each action of a step."""
+    """One worker in one generation. `chunks`: virtual stage -> its model; `begins`: told each action of a step;
+    `needed`: told (virtual stage, part) before a forward reads its weights, as `StageModel.forward` says."""
 
     def __init__(
         self, *, world: World, chunks: Mapping[int, StageModel], inbox: Inbox, outbox: Outbox,
-        seq_len: int, device: torch.device, begins: Callable[[Action], None],
+        seq_len: int, device: torch.device, begins: Callable[[Action], None], needed: Callable[[int, int], None],
     ) -> None:  # fmt: skip
         self.world, self.chunks, self.seq_len, self.device = world, chunks, seq_len, device
-        self._begins = begins
+        self._begins, self.needed = begins, needed
         self._inbox, self._outbox = inbox, outbox
         self._num_stages = len(world.plan.layers)
         self._token = torch.zeros(1, device=device)
@@ -199,7 +200,8 @@ class _Run:
     def _forward(self, action: Action, x: Tensor) -> Tensor:
         chunk = self._executor.chunks[action.stage]
         passed = self.passed.get((action.stage, action.microbatch))
-        y = chunk.forward(x, self._context(action.microbatch), passed=passed)
+        needed = partial(self._executor.needed, action.stage)
+        y = chunk.forward(x, self._context(action.microbatch), passed=passed, needed=needed)
         if chunk.head is None:
             return y
         rows = self._rows(action.microbatch)

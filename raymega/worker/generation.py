@@ -13,7 +13,6 @@ import torch
 
 from raymega.comm.group import Fabric, GroupSpec
 from raymega.comm.p2p import Outbox
-from raymega.config.schema import TrainingConfig
 from raymega.layout.param_layout import is_tied
 from raymega.model.stage import specs_of
 from raymega.pipeline.actions import Program
@@ -22,8 +21,7 @@ from raymega.plan.repairs import RepairOrder, stages_of
 from raymega.worker.after_commit import follow, trace
 from raymega.worker.batches import without_rows
 from raymega.worker.desk import Desk
-from raymega.worker.evaluation import evaluate
-from raymega.worker.gather import complete
+from raymega.worker.evaluation import evaluate, is_due_after
 from raymega.worker.held import take_state
 from raymega.worker.interface import (
     Assignment,
@@ -81,7 +79,7 @@ class Generation:
         state = take_state(self._assignment, held=self._desk.held, settings=self._desk.settings, world=self._world)
         self._prepare(state)
         self._settle(state)
-        complete(state, world=self._world)
+        self._step.weights.complete()
         seconds = {"build": built - began, "load": time.perf_counter() - built}
         return Ready(generation=self.number, committed=state.committed, seconds=seconds)
 
@@ -100,7 +98,7 @@ class Generation:
         state = TrainState.blank(settings.config, world=self._world, device=self._device, old=live)
         moved = mover.move(old=old, new=state)
         self._prepare(state)
-        complete(state, world=self._world)
+        self._step.weights.complete()
         self._desk.held.offer(state)
         return replace(moved, seconds={"regroup": built - began, **moved.seconds})
 
@@ -149,6 +147,8 @@ class Generation:
             if leave.has_step and not self._one_step(state, leave):
                 return
             self._desk.sheet.enter("idle")
+            if not desk.orders.has_leave(self.number, state.committed):
+                self._step.weights.finish()
 
     def _one_step(self, state: TrainState, leave: Leave) -> bool:
         """Whether the generation goes on."""
@@ -168,12 +168,10 @@ class Generation:
         try:
             done = follow(done, step=self._step, desk=self._desk, saves=leave.save)
         finally:
-            self._report(
-                done, state, began=began
-            )  # whatever broke, it is committed, and others may be gone who know it
+            self._report(done, state, began=began)  # it is committed, and others who know it may be gone
         self._desk.batches.settle(state.committed)
         trace(done, step=self._step, desk=self._desk, waited=(began, waited))
-        is_due = _is_evaluated(self._desk.settings.config.training, state.committed)
+        is_due = is_due_after(state.committed, training=self._desk.settings.config.training)
         return self._evaluate(state) if is_due and self._assignment.eval_batches else True
 
     def _settle(self, state: TrainState) -> None:
@@ -230,6 +228,7 @@ class Generation:
 
     def _evaluate(self, state: TrainState) -> bool:
         self._desk.sheet.enter("evaluate")
+        self._step.weights.finish()
         valid = partial(self._batch, "valid", after_step=state.committed, program=self._world.program)
         batches = (valid(index=index) for index in range(self._assignment.eval_batches))
         report = evaluate(
@@ -252,8 +251,3 @@ class Generation:
 def node_to_tell(settings: WorkerSettings) -> str | None:
     """This worker's node, where gradients are coded between nodes only."""
     return settings.node if settings.config.parallelism.grad_compression_between == "nodes" else None
-
-
-def _is_evaluated(training: TrainingConfig, committed: int) -> bool:
-    every = training.eval_every
-    return every > 0 and (committed % every == 0 or committed == training.steps)

@@ -143,6 +143,12 @@ class Orders:
         """The newest generation that was to be left."""
         return self._aborted
 
+    def has_leave(self, generation: int, committed: int) -> bool:
+        """Whether `next_leave` would return at once."""
+        with self._changed:
+            waits = self._until_step <= committed and committed not in self._save_at
+            return not (waits and self.is_current(generation))
+
     def next_leave(self, generation: int, committed: int) -> Leave | None:
         """Wait for leave to do the step after `committed`, or to save its state; None when `generation` is over."""
         with self._changed:

@@ -19,13 +19,11 @@ import torch
 
 from raymega.comm.group import Work
 from raymega.errors import ClusterError
-from raymega.worker.buckets import Bucket
+from raymega.worker.buckets import MOST_UNDERWAY, Bucket
 from raymega.worker.chunk import Chunk
 from raymega.worker.scatter import PieceSum, copy_to_mirrors, sum_tied_pieces
 from raymega.worker.state import TrainState
 from raymega.worker.world import World
-
-MOST_EXCHANGES = 16  # a guess: 64 MiB on their way, and as much again where they come together
 
 
 class GradientSums:
@@ -105,7 +103,7 @@ class GradientSums:
     @property
     def _has_room(self) -> bool:
         """Pieces travel in buffers of their own, of which there are so many."""
-        return not self._state.is_cut or len(self._works) < MOST_EXCHANGES
+        return not self._state.is_cut or len(self._works) < MOST_UNDERWAY
 
     def _is_complete(self, bucket: Bucket) -> bool:
         passed = self._passed.get(bucket.stage)

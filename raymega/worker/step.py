@@ -4,7 +4,7 @@ compute   the program's actions; gradients are accumulated, boundary tensors are
 reduce    out of place, over team, ring and tied ends
 decide    facts of all workers -> one rule on the same bits; recorded under the lock that a new generation takes
 apply     the optimizer; the state is now that of the next step. A skip leaves all of it as it was.
-gather    where the state is cut: the weights that it makes, from whoever holds the pieces
+gather    where the state is cut: the weights that it makes, from whoever holds the pieces, under the next forward
 """
 
 import time
@@ -24,7 +24,7 @@ from raymega.worker.buckets import BUCKET_BYTES, Bucket, buckets_of
 from raymega.worker.chaos import Chaos
 from raymega.worker.decide import sum_facts
 from raymega.worker.execute import Executor
-from raymega.worker.gather import gather
+from raymega.worker.gather import Weights
 from raymega.worker.interface import Decision, StepBatch
 from raymega.worker.reduce import GradientSums
 from raymega.worker.ruling import Rule
@@ -44,6 +44,7 @@ class Step:
         phase: told the name of each phase as it begins.
         buckets: what is summed at once.
         bucket: told the number of each gradient sum as it begins.
+        weights: what passes read, where it is made of pieces.
     """
 
     world: World
@@ -55,6 +56,7 @@ class Step:
     phase: Callable[[str], None]
     buckets: tuple[Bucket, ...]
     bucket: Callable[[int], None]
+    weights: Weights
 
     @classmethod
     def build(
@@ -64,16 +66,17 @@ class Step:
         """For the state of `rule`, in a world of its own plan."""
         inbox = Inbox(pool=BufferPool(device=device), generation=world.generation, ahead=RECEIVES_AHEAD)
         chunks = {v: chunk.model for v, chunk in rule.state.chunks.items()}
+        weights = Weights(rule.state, world=world, bucket_bytes=BUCKET_BYTES)
         executor = Executor(
             world=world, chunks=chunks, inbox=inbox, outbox=outbox, seq_len=rule.config.data.seq_len, device=device,
-            begins=chaos.action,
+            begins=chaos.action, needed=weights.need,
         )  # fmt: skip
         buckets = buckets_of(rule.state, bucket_bytes=BUCKET_BYTES)
         plain = (b.num_bytes for b in buckets if rule.state.chunks[b.stage].coding is None)
         world.ring.reserve(0 if rule.state.is_cut else sum(plain))
         return cls(
             world=world, state=rule.state, executor=executor, rule=rule, device=device, decided=decided, phase=phase,
-            buckets=buckets, bucket=chaos.bucket,
+            buckets=buckets, bucket=chaos.bucket, weights=weights,
         )  # fmt: skip
 
     def run(
@@ -90,6 +93,7 @@ class Step:
         """
         clock, scale = _Clock(self.phase), self.state.scale.scale
         clock.begin("compute")
+        self.weights.waits.clear()
         if order is None or order.anew or not work.ledger.facts:
             self.state.zero_grad()
         sums = GradientSums(self.state, world=self.world, buckets=self.buckets, begins=self.bucket, full=full)
@@ -97,6 +101,7 @@ class Step:
             self.executor.train(batch, work=work, loss_scale=scale, passed=sums.passed)
         else:
             self.executor.repair(batch, work=work, order=order, loss_scale=scale)
+        self.weights.finish()  # of a worker that had no pass to read them
         clock.begin("reduce")
         hidden = sums.begun_before(time.perf_counter())
         sums.finish()
@@ -109,26 +114,29 @@ class Step:
         self.rule.apply(ruling, decided_in=decision.generation)
         clock.end()
         seconds = {name: end - began for name, began, end in clock.phases}
-        seconds |= {"compute": seconds["compute"] - work.wait_s, "wait_peer": work.wait_s}
+        gathers = tuple(("gather", began, end) for began, end in self.weights.waits)
+        gather_s = sum(end - began for _, began, end in gathers)
+        seconds |= {"compute": seconds["compute"] - work.wait_s - gather_s, "wait_peer": work.wait_s}
+        seconds |= {"gather": gather_s} if self.state.is_cut else {}
         seconds |= {"hidden_reduce": sum(end - began for began, end in hidden)}
         return Done(
             ruling=ruling, facts=decision.facts, work=work, loss_scale=scale, seconds=seconds,
-            phases=tuple(clock.phases), hidden=hidden,
+            phases=(*clock.phases, *gathers), hidden=hidden,
         )  # fmt: skip
 
     def gather(self, done: "Done") -> "Done":
-        """Make whole weights of what was applied; where the state is not cut, there is nothing to do.
+        """Begin to make whole weights of what was applied; where the state is not cut, there is nothing to do.
 
-        Raises: GroupBroken or CollectiveTimeout if someone is lost: the step is done, and weights are gathered again.
+        Raises: GroupBroken if someone is lost: the step is done, and weights are gathered again.
         """
         if not self.state.is_cut or isinstance(done.ruling, Skip):
             return done
         clock = _Clock(self.phase)
         clock.begin("gather")
-        gather(self.state, world=self.world)
+        self.weights.begin()
         clock.end()
         (phase,) = clock.phases
-        seconds = {**done.seconds, "gather": phase[2] - phase[1]}
+        seconds = {**done.seconds, "gather": done.seconds["gather"] + phase[2] - phase[1]}
         return replace(done, seconds=seconds, phases=(*done.phases, phase))
 
     def _ruling(self, batch: StepBatch, work: StepWork) -> tuple[Facts, Commit | Skip]:

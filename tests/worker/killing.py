@@ -92,10 +92,10 @@ class KillWorld:
         self._next_generation()
         self.run.assign(self.plan, generation=self.generation)
 
-    def strike(self, plan: Plan, *victims: str, at: str) -> None:
-        """Kill in the first step, in the generation that stands."""
+    def strike(self, plan: Plan, *victims: str, at: str, until: int = 1) -> None:
+        """Kill in the first step, in the generation that stands. `until`: the steps that there is leave for."""
         self._fatal, self._victims = (victims[0], at), victims
-        self.run.start(plan, until=1, generation=self.generation)
+        self.run.start(plan, until=until, generation=self.generation)
         assert self._died.wait(LIMIT_S), f"{victims[0]} does not come to {at}"
         self._died.clear()
 

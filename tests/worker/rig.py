@@ -162,8 +162,10 @@ class ThreadRun:
         return done
 
     def settle(self, plan: Plan, *, committed: int) -> None:
-        """Wait until everyone has applied what the first worker reported."""
-        eventually(lambda: all(self.workers[name].state.committed >= committed for name in plan.living))
+        """Wait until everyone has applied what the first worker reported, and has the weights that come of it."""
+        states = [self.workers[name].state for name in plan.living]
+        eventually(lambda: all(state.committed >= committed for state in states))
+        eventually(lambda: all(chunk.is_whole for state in states for chunk in state.chunks.values()))
 
     def start(self, plan: Plan, *, until: int, generation: int = 1, first: int = 0) -> None:
         """Feed and grant, and do not wait."""
