@@ -1,10 +1,10 @@
-"""How much of the gradient sums nothing hides: a worker waits for them and has no backward left to run meanwhile.
+"""How much of what replicas exchange nothing hides: a worker waits for it and has nothing to compute meanwhile.
 
 backward   |============================|
 sums                  |----- hidden ----|-- exposed --| decide | apply
 step       |--------------------------------------------------------|
 
-of the sums   exposed / (hidden + exposed)        of the steps   exposed / all
+of the sums   exposed / (hidden + exposed)        of the steps   exposed / all, with the waits for gathered weights
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,11 @@ from raymega.worker.interface import TraceRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Seconds of steps, and of sums of gradients in them."""
+    """Seconds of steps, and of sums of gradients in them; `weights_s`: of waits for weights that are gathered."""
 
     hidden_s: float = 0.0
     exposed_s: float = 0.0
+    weights_s: float = 0.0
     steps_s: float = 0.0
 
     @classmethod
@@ -29,6 +30,7 @@ class Exposure:
         return cls(
             hidden_s=sum(row.duration_s for stretches in known for row in stretches if row.lane == "hidden"),
             exposed_s=sum(row.duration_s for stretches in known for row in stretches if row.name == "reduce"),
+            weights_s=sum(row.duration_s for stretches in known for row in stretches if row.name == "gather"),
             steps_s=sum(_length_s(stretches) for stretches in known),
         )
 
@@ -39,6 +41,7 @@ class Exposure:
         return Exposure(
             hidden_s=self.hidden_s + event.count * event.seconds.get("hidden_reduce", 0.0),
             exposed_s=self.exposed_s + event.count * event.seconds.get("reduce", 0.0),
+            weights_s=self.weights_s + event.count * event.seconds.get("gather", 0.0),
             steps_s=self.steps_s + event.count * event.step_s,
         )
 
@@ -48,7 +51,7 @@ class Exposure:
 
     @property
     def of_steps(self) -> float:
-        return self.exposed_s / self.steps_s if self.steps_s > 0 else 0.0
+        return (self.exposed_s + self.weights_s) / self.steps_s if self.steps_s > 0 else 0.0
 
 
 def _length_s(rows: tuple[TraceRow, ...]) -> float:

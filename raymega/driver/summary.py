@@ -72,8 +72,8 @@ def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
     yield from table_lines(spent)
     exposure = progress.exposure
     yield (
-        f"  exposed        {exposure.of_sums:.1%} of the time of gradient sums had no backward beside it, "
-        f"{exposure.of_steps:.1%} of the steps"
+        f"  exposed        {exposure.of_sums:.1%} of the time of gradient sums had no backward beside it; "
+        f"waits for sums and gathered weights are {exposure.of_steps:.1%} of the steps"
     )
 
 

@@ -114,6 +114,7 @@ def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
             TraceRow(name="send", start_s=50.5 + rank, duration_s=0.1, lane="communication"),
             TraceRow(name="sums", start_s=50.6 + rank, duration_s=0.3, lane="hidden"),
             TraceRow(name="reduce", start_s=50.9 + rank, duration_s=0.1, lane="communication"),
+            TraceRow(name="gather", start_s=50.95 + rank, duration_s=0.05, lane="communication"),
         ]
         for rank, worker in enumerate(plan.workers)
     }
@@ -125,4 +126,4 @@ def test_a_trace_has_a_process_for_each_worker_and_begins_at_zero(tmp_path):
     assert stretches[:2] == [(0, "0F0", 0.0, 250_000.0), (0, "send", 500_000.0, 100_000.0)]
     assert all(event["ts"] >= 0 for event in events if event["ph"] == "X")
     shares = trace["otherData"]
-    assert (shares["exposed share of gradient sums"], shares["exposed share of the step"]) == (0.25, 0.1)
+    assert (shares["exposed share of gradient sums"], shares["exposed share of the step"]) == (0.25, 0.15)
