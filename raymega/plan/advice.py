@@ -2,7 +2,7 @@
 
     asked      its own layout, if it fixes one: seconds, bytes, the schedule's bubble, and whether it fits
     nearest    where that does not fit: the fewest settings to change, and of those the fastest
-    best       the fastest of all that this version can run on the cluster
+    best       the fastest of all that this version can run on the cluster; where none of those fits, what is asked for
     found      what else was looked at, and why it was refused
 
 Where nothing fits at all, the error names the smallest change of the cluster that would do.
@@ -74,12 +74,13 @@ def advise(
     space = free_space(config, cluster=cluster, features=features or runnable())
     board = Board.of(job, cluster=cluster, constants=constants)
     found = search(job, space=space, cluster=cluster, constants=constants)
-    if not found.ranked:
-        raise _nothing_fits(job, space=space, cluster=cluster)
     wish = asked_layout(config)
     lacking = _lacking(wish, cluster=cluster) if wish is not None else None
     asked = board.predicted(wish) if wish is not None and lacking is None else None
     refused = judge(asked).refused if asked is not None else lacking
+    best = board.predicted(found.ranked[0].layout) if found.ranked else asked
+    if best is None or not best.fits:
+        raise _nothing_fits(job, space=space, cluster=cluster)
     nearest = _nearest(wish, space=space, board=board) if wish is not None and refused is not None else None
     return Advice(
         job=job,
@@ -89,7 +90,7 @@ def advise(
         refused=refused,
         nearest=board.predicted(nearest.layout) if nearest is not None else None,
         changed=changes(wish, nearest.layout) if wish is not None and nearest is not None else (),
-        best=board.predicted(found.ranked[0].layout),
+        best=best,
         found=found,
     )
 

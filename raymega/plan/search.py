@@ -139,21 +139,24 @@ class Board:
         return cls(job=job, cluster=cluster, constants=constants, most_bytes=most_bytes)
 
     def tried(self, layout: ParallelLayout, *, estimated_s: float) -> Verdict:
-        """Place, split, hold to memory and, if it fits, time."""
+        """Place, split by speed or else evenly, hold to memory and, if it fits, time."""
         if self.is_hopeless(layout):
             need = stage_memory(self.job, layout, stage=0)
             why = why_not((need,), (self.most_bytes,))
             return Verdict(layout=layout, step_s=estimated_s, peak_bytes=need.total, refused=why)
         _, seats = self.seated(layout.mesh)
-        layout = split(layout, ground=self._ground(layout, seats))
+        held = self._held(split(layout, ground=self._ground(layout, seats)), seats)
+        if held.refused is not None:
+            even = self._held(layout, seats)
+            held = even if even.refused is None else held
+        step_s = estimated_s if held.refused is not None else self._paced_s(held.layout, seats)
+        return replace(held, step_s=step_s)
+
+    def _held(self, layout: ParallelLayout, seats: tuple[StageSeats, ...]) -> Verdict:
+        """Hold to memory; not timed yet."""
         memory = memory_by_stage(self.job, layout)
         refused = why_not(memory, tuple(seat.least_bytes for seat in seats))
-        return Verdict(
-            layout=layout,
-            step_s=estimated_s if refused is not None else self._paced_s(layout, seats),
-            peak_bytes=max(need.total for need in memory),
-            refused=refused,
-        )
+        return Verdict(layout=layout, step_s=0.0, peak_bytes=max(need.total for need in memory), refused=refused)
 
     def is_hopeless(self, layout: ParallelLayout) -> bool:
         """Whether no cut of the layers can help: the first stage and the last are too full together."""
