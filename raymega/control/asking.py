@@ -13,6 +13,7 @@ from raymega.control.commands import Answer, Command
 from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.events import (
     CheckpointAsked,
+    DisturbAsked,
     DrainAsked,
     PauseAsked,
     ResizeAsked,
@@ -41,7 +42,7 @@ from raymega.control.ways import around, ways_of
 from raymega.errors import PlanError
 from raymega.plan.plan import Plan
 
-Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked
+Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | DisturbAsked
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
 STAYS = "the state of this run cannot be moved: its model is the user's own"
 

@@ -3,6 +3,7 @@
     workers     StartWorkers, StopWorkers, AssignPlan, AbortGeneration
     steps       FeedFrom, Grant, Evaluate
     state       PublishCheckpoint, WithdrawCheckpoints
+    faults      Disturb
     records     WriteStep, Rewind, WriteRepair, WriteTransition   (for the sinks)
     people      Answer
     the end     Finish
@@ -151,6 +152,13 @@ class WithdrawCheckpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Disturb:
+    """Have things go wrong on purpose: workers that are there and workers to come know the orders from now on."""
+
+    orders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStep:
     """Add a committed step to the metrics."""
 
@@ -247,5 +255,6 @@ class Finish:
 
 Command = (
     StartWorkers | StopWorkers | AssignPlan | AbortGeneration | FeedFrom | Grant | Evaluate
-    | PublishCheckpoint | WithdrawCheckpoints | WriteStep | Rewind | WriteRepair | WriteTransition | Answer | Finish
+    | PublishCheckpoint | WithdrawCheckpoints | Disturb | WriteStep | Rewind | WriteRepair | WriteTransition | Answer
+    | Finish
 )  # fmt: skip

@@ -18,6 +18,7 @@ from raymega.control.arbitration import Decided
 from raymega.control.states import NodeDevices
 from raymega.control.wishes import (
     CheckpointAsked,
+    DisturbAsked,
     DrainAsked,
     PauseAsked,
     ResizeAsked,
@@ -33,6 +34,7 @@ from raymega.plan.plan import WorkerId
 
 __all__ = [
     "CheckpointAsked",
+    "DisturbAsked",
     "DrainAsked",
     "PauseAsked",
     "ResizeAsked",
@@ -236,10 +238,12 @@ class Tick:
 Event = (
     NodesChanged | WorkerBorn | WorkersReady | StepCommitted | Evaluated | WorkerLost | GenerationLeft | WorkerFailed
     | ShardsSaved | SaveFailed | CheckpointPublished | CheckpointFailed | StateMoved | StopAsked | ResizeAsked
-    | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | ControllerTakenOver | Tick
+    | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | DisturbAsked
+    | ControllerTakenOver | Tick
 )  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
     NodesChanged, WorkerBorn, WorkersReady, StepCommitted, Evaluated, WorkerLost, GenerationLeft, WorkerFailed,
     ShardsSaved, SaveFailed, CheckpointPublished, CheckpointFailed, StateMoved, StopAsked, ResizeAsked, DrainAsked,
-    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, RewindAsked, ControllerTakenOver, Tick,
+    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked, RewindAsked, DisturbAsked, ControllerTakenOver,
+    Tick,
 )  # fmt: skip

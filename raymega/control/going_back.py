@@ -31,7 +31,7 @@ def rewind_asked(brain: Brain, state: Live, event: RewindAsked, now: float) -> D
     step, again = event.to.step, state.story.committed - event.to.step
     told = f"back to the checkpoint of step {step}, as asked: {again} steps are void, later checkpoints are withdrawn"
     broken = break_generation(
-        brain, replace(state, story=_back(state.story, event), saves=(), change=None), Sign(reason=told), now
+        brain, replace(state, story=_back(state, event), saves=(), change=None), Sign(reason=told), now
     )
     assert isinstance(broken.state, Settling), "there are workers who have not answered"
     settling = replace(broken.state, held=False, goes_back=True)  # what they hold is of no use
@@ -47,7 +47,7 @@ def _why_not(state: Training, event: RewindAsked) -> str:
     return ""
 
 
-def _back(story: Story, event: RewindAsked) -> Story:
-    course = story.course
-    hold = None if course.hold is None else event.to.step
-    return replace(story, checkpoint=event.to, course=replace(course, hold=hold))
+def _back(state: Training, event: RewindAsked) -> Story:
+    story, hold = state.story, state.story.course.hold
+    hold = event.to.step if hold is not None and hold <= state.granted else hold  # one that is to come, comes
+    return replace(story, checkpoint=event.to, course=replace(story.course, hold=hold))

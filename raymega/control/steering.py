@@ -1,4 +1,4 @@
-"""What people ask of the course of a live run: to wait, to go on, another rate, a checkpoint. Each is answered.
+"""What people ask of the course of a live run: to wait, to go on, another rate, a checkpoint, faults. Each is answered.
 
     steps   ... 7   8   9 | 10  11 ...       leave is given up to 9: nobody has begun step 10, so 9 is the first
                 committed |                  boundary that all workers share, and what is asked for holds from there
@@ -11,9 +11,10 @@ import math
 from dataclasses import replace
 
 from raymega.control.asking import Live, accepted, refused
+from raymega.control.commands import Disturb
 from raymega.control.course import Course
 from raymega.control.decision import Brain, Decision
-from raymega.control.events import CheckpointAsked, PauseAsked, ResumeAsked, SetAsked
+from raymega.control.events import CheckpointAsked, DisturbAsked, PauseAsked, ResumeAsked, SetAsked
 from raymega.control.preparing import proceed
 from raymega.control.states import Training, with_story
 
@@ -21,8 +22,11 @@ from raymega.control.states import Training, with_story
 def pause_asked(brain: Brain, state: Live, event: PauseAsked, now: float) -> Decision:
     """Give no leave beyond what there is; after a change of plan that is due already, one step of the next plan."""
     hold, course = _boundary(state), state.story.course
+    if event.after_step is not None and event.after_step < hold:
+        return refused(state, event, f"there is leave up to step {hold} already. Pause after that one, or a later one")
+    hold = hold if event.after_step is None else event.after_step
     if hold >= brain.rules.steps:
-        return refused(state, event, f"step {brain.rules.steps} is the last, and there is leave for it already")
+        return refused(state, event, f"step {brain.rules.steps} is the last: there is none to wait for after it")
     hold = hold if course.hold is None else min(hold, course.hold)
     after = _with_course(state, replace(course, hold=hold))
     return accepted(Decision(state=after), event, f"all workers pause after step {hold}")
@@ -60,6 +64,12 @@ def checkpoint_asked(brain: Brain, state: Live, event: CheckpointAsked, now: flo
     waits = "; the run is paused: it is saved once it goes on" if held else ""
     course = story.course.with_save(step, safe_step=story.safe_step)
     return _on(brain, state, course, event, f"step {step} is saved{waits}", now)
+
+
+def disturb_asked(brain: Brain, state: Live, event: DisturbAsked, now: float) -> Decision:
+    """Pass the orders on: each has its own point, which is nobody else's business."""
+    decision = Decision(state=state, commands=(Disturb(orders=event.orders),))
+    return accepted(decision, event, f"at its point: {'; '.join(event.orders)}")
 
 
 def _boundary(state: Live) -> int:

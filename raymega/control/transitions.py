@@ -33,6 +33,7 @@ from raymega.control.events import (
     CheckpointFailed,
     CheckpointPublished,
     ControllerTakenOver,
+    DisturbAsked,
     DrainAsked,
     Evaluated,
     Event,
@@ -118,6 +119,7 @@ _STEERING: dict[type, Row] = {
     SetAsked: steering.set_asked,
     CheckpointAsked: steering.checkpoint_asked,
     RewindAsked: going_back.rewind_asked,
+    DisturbAsked: steering.disturb_asked,
 }
 
 _ANYWHERE: dict[type, Row] = {

@@ -4,6 +4,7 @@
     its size      ResizeAsked, DrainAsked                                        `control.asking`
     its course    PauseAsked, ResumeAsked, SetAsked, CheckpointAsked             `control.steering`
     its past      RewindAsked                                                    `control.going_back`
+    its luck      DisturbAsked                                                   `control.steering`
 
 They are events like all others (`control.events`).
 """
@@ -55,9 +56,10 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseAsked:
-    """Stand at the next boundary that all workers share, until told to go on."""
+    """Stand at the next boundary that all workers share, or after `after_step` steps, until told to go on."""
 
     request: int
+    after_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +96,11 @@ class RewindAsked:
     request: int
     to: Checkpoint
     newest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisturbAsked:
+    """Have things go wrong on purpose, each order at the point that it names (`config.chaos`)."""
+
+    request: int
+    orders: tuple[str, ...]

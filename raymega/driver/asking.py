@@ -15,6 +15,7 @@ from itertools import count
 from raymega.control.commands import Answer
 from raymega.control.events import (
     CheckpointAsked,
+    DisturbAsked,
     DrainAsked,
     PauseAsked,
     ResizeAsked,
@@ -23,7 +24,7 @@ from raymega.control.events import (
     SetAsked,
 )
 
-Wish = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked
+Wish = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | DisturbAsked
 OVER = "the run is over"
 
 

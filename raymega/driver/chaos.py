@@ -1,7 +1,8 @@
 """Faults on purpose, as the hands know them: who is told of orders, and what no worker can do to itself.
 
-Controller.chaos(orders) --> ChaosHands.add      workers that are there, and in their settings those to come
-worker at its point ------> ChaosHands.take      drain: DrainAsked to the brain; controller: SIGKILL to this process
+Controller.chaos(orders) --> DisturbAsked --> brain
+brain --> Disturb -----------> ChaosHands.disturb    workers that are there, and in their settings those to come
+worker at its point ---------> ChaosHands.take       drain: DrainAsked to the brain; controller: SIGKILL to this process
 """
 
 import time
@@ -11,6 +12,7 @@ from raymega.config.chaos import parse, read
 from raymega.config.rules_chaos import out_of_reach
 from raymega.config.schema import Config
 from raymega.control.events import DrainAsked
+from raymega.driver.worker_group import WorkerGroup
 from raymega.errors import ConfigError
 from raymega.plan.cluster import NodeId
 from raymega.worker import chaos_acts
@@ -30,6 +32,12 @@ class ChaosHands:
     def add(self, orders: tuple[str, ...]) -> None:
         """Workers that are started from now on know them too."""
         self.orders = (*self.orders, *(order for order in orders if order not in self.orders))
+
+    def disturb(self, orders: tuple[str, ...], *, workers: WorkerGroup) -> None:
+        """Workers that are there, and those to come, know the orders from now on."""
+        self.add(orders)
+        for worker in workers.names:
+            workers.send(worker, "chaos", orders)
 
     def number_of(self, node: NodeId) -> int:
         """Nodes are numbered as the run comes to use them."""

@@ -25,7 +25,7 @@ import ray
 
 from raymega.control.brain import brain_of
 from raymega.control.commands import Answer
-from raymega.control.events import StopAsked
+from raymega.control.events import DisturbAsked, StopAsked
 from raymega.control.loop import run
 from raymega.control.policy import Rules
 from raymega.control.sharing import Claim
@@ -47,10 +47,11 @@ from raymega.driver.threads import start_thread
 from raymega.driver.trace_replay import Laid, Replay
 from raymega.driver.watchers import watchers
 from raymega.driver.worker_group import end_leftovers
-from raymega.errors import RaymegaBug, RaymegaError, Superseded
+from raymega.errors import ClusterError, RaymegaBug, RaymegaError, Superseded
 
 SILENT_S = 2.0  # an owner asks every half second
 GONE_GRACE_S = 20.0  # for a save after the owner is gone
+HANDS_LIMIT_S = 30.0  # half of what is waited for an answer
 
 
 class Controller:
@@ -60,7 +61,7 @@ class Controller:
         self._launch = launch
         self._told = Told()
         self._runtime: RayRuntime | None = None
-        self._taking_hands = threading.Lock()
+        self._taking_hands, self._has_hands = threading.Lock(), threading.Event()
         self._early: list[StopAsked] = []  # what was asked before there were hands to tell
         self._asked_at = time.monotonic()
         self._has_left, self._superseded = threading.Event(), False
@@ -115,11 +116,11 @@ class Controller:
         return self._stop_asked.is_set() or self._told.ended is not None or (owned and silent_s > SILENT_S)
 
     def ask(self, wish: Wish) -> Answer:
-        """Put `wish` before the brain and wait for its answer."""
-        if self._told.ended is not None:
-            return Answer(request=wish.request or 0, accepted=False, reason=OVER)
-        if self._runtime is None:
-            return Answer(request=wish.request or 0, accepted=False, reason="the run is only just starting")
+        """Put `wish` before the brain, once there are hands, and wait for its answer."""
+        self._has_hands.wait(HANDS_LIMIT_S)
+        if self._told.ended is not None or self._runtime is None:
+            reason = OVER if self._told.ended is not None else "the run is only just starting"
+            return Answer(request=wish.request or 0, accepted=False, reason=reason)
         return self._runtime.desk.ask(wish).result()
 
     def rewind(self, step: int) -> Answer:
@@ -132,10 +133,16 @@ class Controller:
         return self._runtime.sizes.claim() if self._runtime is not None and self._told.ended is None else None
 
     def chaos(self, orders: tuple[str, ...], replay: Replay | None = None) -> Laid | None:
-        """Have things go wrong on purpose. Raises: ConfigError if the run cannot carry all of them out."""
+        """Have things go wrong on purpose.
+
+        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
+        """
         check_orders(orders, config=self._launch.config)
+        answer = self.ask(DisturbAsked(request=0, orders=orders)) if orders else None
+        if answer is not None and not answer.accepted:
+            raise ClusterError(f"run {self._launch.name} goes on as it is: {answer.reason}")
         runtime = self._runtime if self._told.ended is None else None
-        return None if runtime is None else runtime.disturb(orders, replay)
+        return None if runtime is None or replay is None else runtime.replays.begin(replay)
 
     def close(self) -> None:
         """End the run at once if it is not over, and wait until nothing of it is left but this controller."""
@@ -151,13 +158,17 @@ class Controller:
 
     def _live(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> None:
         over = self._run(lock, begins)
-        self._told.end(Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over)))
+        self._end(Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over)))
 
     def _broke(self, error: BaseException) -> None:
         self._superseded = isinstance(error, Superseded)
         code = error.exit_code if isinstance(error, RaymegaError) else RaymegaBug.exit_code
         reason = str(error) if isinstance(error, RaymegaError) else f"{type(error).__name__}: {error}"
-        self._told.end(Ended(exit_code=code, reason=reason, details="".join(traceback.format_exception(error))))
+        self._end(Ended(exit_code=code, reason=reason, details="".join(traceback.format_exception(error))))
+
+    def _end(self, ended: Ended) -> None:
+        self._told.end(ended)
+        self._has_hands.set()  # whoever waits for them is to hear of the end
 
     def _begin(self, rules: Rules) -> Beginning:
         launch = self._launch
@@ -196,6 +207,7 @@ class Controller:
                 self._runtime = hands
                 for event in self._early:
                     hands.tell(event)
+            self._has_hands.set()
             brain, told = brain_of(launch.config, rules=rules), (*watching, self._told)
             return run(state, brain=brain, hands=hands, watchers=told, seq=beginning.seq)
 

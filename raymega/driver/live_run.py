@@ -93,12 +93,12 @@ class LiveRun:
     def chaos(self, orders: tuple[str, ...], *, replay: Replay | None = None) -> Laid | None:
         """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
 
-        Raises: ConfigError if the run cannot carry all of them out.
+        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
         """
         try:
             laid: Laid | None = ray.get(self.actor.chaos.remote(orders, replay), timeout=ANSWER_LIMIT_S)
         except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, ConfigError) else error from None
+            raise error.cause if isinstance(error.cause, RaymegaError) else error from None
         except RayActorError as error:
             raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
         return laid

@@ -44,7 +44,7 @@ from raymega.driver.size_watch import SizeWatch
 from raymega.driver.tending import Tending
 from raymega.driver.tenure import Tenure
 from raymega.driver.time_sheets import TimeSheets
-from raymega.driver.trace_replay import Laid, Replay, Replays
+from raymega.driver.trace_replay import Replays
 from raymega.driver.traces import Traces
 from raymega.driver.translate import event_of, failed
 from raymega.driver.worker_group import WorkerGroup, end_leftovers
@@ -95,7 +95,7 @@ class RayRuntime:
         self._workers = WorkerGroup(
             hiring_of(config, place=place, epoch=tenure.epoch, watch=self._watch, chaos=self._chaos), hearing=hearing
         )
-        self._replays = Replays(self._watch, self._workers, failed=self._fail)
+        self.replays = Replays(self._watch, self._workers, failed=self._fail)
         self._membership = Membership(
             self._workers, make_sources=make_sources, rendezvous=self._rendezvous, eval_batches=place.eval_batches,
             training=config.training, failed=self._fail,
@@ -147,13 +147,6 @@ class RayRuntime:
         """What each living worker told of itself last."""
         return vitals_of(self._times.newest(), memory_bytes=dict(self._memory))
 
-    def disturb(self, orders: tuple[str, ...], replay: Replay | None) -> Laid | None:
-        """Have these things go wrong, each at its point, and the nodes of a trace come and go."""
-        self._chaos.add(orders)
-        for worker in self._workers.names:
-            self._workers.send(worker, "chaos", orders)
-        return None if replay is None else self._replays.begin(replay)
-
     def carry_out(self, command: Command) -> None:
         match command:
             case ask.StartWorkers():
@@ -176,6 +169,8 @@ class RayRuntime:
                 self._do(self._clerk, lambda: self._publish(command))
             case ask.WithdrawCheckpoints():
                 self._do(self._orders, lambda: self._publisher.withdraw(after_step=command.after_step))
+            case ask.Disturb():
+                self._do(self._orders, lambda: self._chaos.disturb(command.orders, workers=self._workers))
             case ask.Answer():
                 self.desk.answer(command)
             case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.WriteTransition() | ask.Finish():
@@ -184,7 +179,7 @@ class RayRuntime:
     def close(self) -> None:
         """End all that this run has started, and see that it is gone. Raises: ClusterError naming what stays."""
         self.desk.close()
-        self._replays.close()
+        self.replays.close()
         end_workers = self._workers.leave if self._tenure.is_over() else self._workers.close
         self._orders.shutdown(cancel_futures=True)
         self._membership.close()

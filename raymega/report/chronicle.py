@@ -28,6 +28,7 @@ KINDS = {
     "SetAsked": "asked for",
     "CheckpointAsked": "asked for",
     "RewindAsked": "asked for",
+    "DisturbAsked": "asked for",
     "Forked": "forked",
 }
 WORDS = {

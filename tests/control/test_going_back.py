@@ -53,6 +53,8 @@ def test_a_run_that_went_back_trains_each_step_again_to_its_end(losses):
 def test_a_run_that_is_held_is_held_where_it_goes_back_to():
     held = with_story(TRAINING, replace(TRAINING.story, course=Course(hold=10)))
     assert decide(brain(), held, BACK, 100.0).state.story.course.hold == 5
+    later = with_story(TRAINING, replace(TRAINING.story, course=Course(hold=15)))
+    assert decide(brain(), later, BACK, 100.0).state.story.course.hold == 15, "it is not held yet"
     back = RewindAsked(request=2, to=Checkpoint(step=5, uri="mem://5"), newest=15)
     last, hands, _ = played((6.0, PauseAsked(request=1)), (8.0, back), (40.0, ResumeAsked(request=3)))
     times = {record.step: record.t for record in hands.metrics}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.control.commands import Answer, Grant, Rewind, WriteRepair
+from raymega.control.commands import Answer, Disturb, Grant, Rewind, WriteRepair
 from raymega.control.course import Course
-from raymega.control.events import CheckpointAsked, PauseAsked, ResumeAsked, SetAsked
+from raymega.control.events import CheckpointAsked, DisturbAsked, PauseAsked, ResumeAsked, SetAsked
 from raymega.control.loop import run
 from raymega.control.states import Training, first_state, with_story
 from raymega.control.transitions import decide
@@ -46,6 +46,17 @@ def test_a_pause_gives_no_more_leave_and_a_resume_does():
     assert [command.until for command in resumed.commands if isinstance(command, Grant)] == [11]
 
 
+def test_a_pause_after_a_step_stands_there_and_is_refused_where_somebody_may_have_passed_it():
+    later = decide(brain(), TRAINING, replace(PAUSE, after_step=15), 100.0)
+    assert later.state.story.course.hold == 15
+    assert decide(brain(), later.state, PAUSE, 101.0).state.story.course.hold == TRAINING.granted, "the earlier counts"
+    (refused,) = decide(brain(), TRAINING, replace(PAUSE, after_step=TRAINING.granted - 1), 100.0).commands
+    assert (refused.accepted, "leave up to step 10 already" in refused.reason) == (False, True)
+    last, hands, _ = played((1.0, replace(PAUSE, after_step=7)), (60.0, RESUME))
+    times = {record.step: record.t for record in hands.metrics}
+    assert (last.exit_code, times[7] < 1010.0, times[8] > 1060.0) == (0, True, True)
+
+
 def test_a_paused_run_stands_until_it_is_told_to_go_on():
     last, hands, turns = played((4.0, PAUSE), (30.0, ResumeAsked(request=2, steps=3)), (60.0, RESUME))
     stands = [turn.decision.state.story.course.hold for turn in turns if turn.decision.reason.endswith("is committed)")]
@@ -58,7 +69,15 @@ def test_a_paused_run_stands_until_it_is_told_to_go_on():
 
 @pytest.mark.parametrize("state", [name for name in IN if name not in ("finished", "failed")])
 @pytest.mark.parametrize(
-    "event", [PAUSE, RESUME, ResumeAsked(request=3, steps=2), SetAsked(request=4, lr=1e-4), CheckpointAsked(request=5)]
+    "event",
+    [
+        PAUSE,
+        RESUME,
+        ResumeAsked(request=3, steps=2),
+        SetAsked(request=4, lr=1e-4),
+        CheckpointAsked(request=5),
+        DisturbAsked(request=6, orders=("kill step=12",)),
+    ],
 )
 def test_each_is_answered_once_wherever_the_run_is(state, event):
     decision = decide(brain(), IN[state], event, 100.0)
@@ -83,6 +102,14 @@ def test_a_rate_goes_to_all_with_the_next_leave_and_setting_it_again_changes_not
     assert (last.exit_code, commands(turns, Rewind), len(commands(turns, WriteRepair))) == (0, [], 1)
     for grant in commands(turns, Grant):
         assert (rate in grant.rates) == (grant.until > rate[0]), "whoever may begin a later step knows it"
+
+
+def test_faults_on_purpose_are_passed_on_and_written_down():
+    asked = DisturbAsked(request=6, orders=("kill stage=1 step=12", "drain node=1 step=20"))
+    decision = decide(brain(), TRAINING, asked, 100.0)
+    assert decision.state == TRAINING
+    assert decision.commands[1:] == (Disturb(orders=asked.orders),)
+    assert decision.reason == "at its point: kill stage=1 step=12; drain node=1 step=20"
 
 
 def test_a_checkpoint_is_taken_where_it_was_asked_for():
