@@ -1,4 +1,4 @@
-"""The verbs that send something away: a run to a cluster, its state to another run, its weights to other programs."""
+"""The verbs that send something away: a run to a cluster, its state or story to another, its weights to programs."""
 
 from typing import Annotated
 
@@ -91,4 +91,34 @@ def fork(
     typer.echo(str(fork_run(run_directory(run), name=name, step=step, overrides=tuple(sets))))
 
 
-SENDING_VERBS = (submit, fork, export)
+def replay(
+    run: Run,
+    go: Annotated[bool, typer.Option("--go", help="Do it: launch that run, and ask it all of this.")] = False,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the other run; default: RUN-again.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE.py", help="Write the script there.")] = None,
+) -> None:
+    """Print what a run was asked while it trained, as a script that asks another run the same after the same steps.
+
+    The other run has the same config. It is halted wherever something took effect, so its losses are the same; what
+    cannot be asked for again, as the loss of a node, is a comment.
+
+    \b
+    Examples:
+      raymega replay quick-otter
+      raymega replay quick-otter --name otter --out otter.py
+      raymega replay quick-otter --go
+    """
+    from raymega.cli.replaying import gone_through, retold, written
+    from raymega.driver.reading import run_directory
+
+    found = run_directory(run)
+    told = retold(found, name=name or f"{found.path.name}-again")
+    if out is not None:
+        typer.echo(written(told, out=out))
+    elif not go:
+        typer.echo(told.text, nl=False)
+    if go:
+        raise typer.Exit(gone_through(told, tell=typer.echo))
+
+
+SENDING_VERBS = (submit, fork, export, replay)

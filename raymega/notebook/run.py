@@ -27,12 +27,13 @@ from raymega.driver.rank_log import log_of_rank
 from raymega.driver.reading import checkpoint_of, sets_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
-from raymega.errors import ClusterError, ConfigError, StateError
+from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
 from raymega.notebook.controls import controls_of
-from raymega.notebook.reaching import LOOK_S, drained, how_it_ended, order_to_kill, reached
+from raymega.notebook.reaching import drained, how_it_ended, order_to_kill, reached
 from raymega.notebook.showing import Drawn, run_html
 from raymega.notebook.timelines import timeline_of
+from raymega.notebook.waiting import committed_of, wait_for, wait_until_back
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
 from raymega.plan.plan import Plan
@@ -64,7 +65,7 @@ class Run:
     @property
     def committed(self) -> int:
         """Committed steps."""
-        return max((line["step"] for line in read_lines(self.directory.metrics)), default=0)
+        return committed_of(self.directory)
 
     @property
     def plan(self) -> Plan | None:
@@ -138,21 +139,14 @@ class Run:
         print(f"run {name} is forked from {forked.of} after step {forked.step}: {forked.run.path}")
         return Run.at(forked.run)
 
-    def wait(self, *, step: int | None = None, limit_s: float = math.inf) -> "Run":
+    def wait(self, *, step: int | None = None, saved: int | None = None, limit_s: float = math.inf) -> "Run":
         """Block until `step` steps are committed, or the run is over; an interrupt leaves the run as it is.
 
-        Raises: StateError if it is over before that step; ClusterError if it takes longer than `limit_s`.
+        Args:
+            saved: instead, until the checkpoint of that step is complete.
+        Raises: StateError if it is over before that; ClusterError if it takes longer than `limit_s`.
         """
-        until = time.monotonic() + limit_s
-        while step is None or self.committed < step:
-            if self.is_over():
-                if step is None or self.committed >= step:
-                    return self
-                why = how_it_ended(self.directory)
-                raise StateError(f"run {self.name} is over at step {self.committed}, before step {step}: {why}")
-            if time.monotonic() > until:
-                raise ClusterError(f"run {self.name} is at step {self.committed} after {limit_s:g} s. Wait longer.")
-            time.sleep(LOOK_S)
+        wait_for(self.directory, step=step, saved=saved, limit_s=limit_s, is_over=self.is_over)
         return self
 
     def is_over(self) -> bool:
@@ -164,9 +158,9 @@ class Run:
 
     # What its controller is asked; it takes effect at the next boundary that all workers share.
 
-    def pause(self) -> str:
-        """Stand at that boundary until `resume` or `step`."""
-        return self._asked(lambda live: live.ask(PauseAsked(request=0)))
+    def pause(self, *, after_step: int | None = None) -> str:
+        """Stand at that boundary, or later, after so many steps, until `resume` or `step`."""
+        return self._asked(lambda live: live.ask(PauseAsked(request=0, after_step=after_step)))
 
     def resume(self) -> str:
         """Go on."""
@@ -185,12 +179,14 @@ class Run:
         return self._asked(lambda live: live.ask(CheckpointAsked(request=0)))
 
     def rewind(self, *, step: int) -> str:
-        """Go back to the checkpoint of `step`, which is still kept, and train on from there; later steps are void.
+        """Go back to the checkpoint of `step`, which is still kept, and train on from there; returns once it is there.
 
         Raises: StateError naming the checkpoints that are kept. A run that is over goes back as it is started again:
             `launch(run, resume=step)`.
         """
-        return self._asked(lambda live: live.rewind(step))
+        reason = self._asked(lambda live: live.rewind(step))
+        wait_until_back(self.directory, is_over=self.is_over)
+        return reason
 
     def resize(
         self, *, devices: int | None = None, dp: int | None = None, tp: int | None = None, pp: int | None = None
@@ -214,6 +210,12 @@ class Run:
             order = order_to_kill(worker, plan=plan, last=last)
             live.chaos((order,))
         return order
+
+    def chaos(self, *orders: str) -> str:
+        """Have things go wrong on purpose, each at its point: `run.chaos("kill stage=1 step=40")`."""
+        with self._live() as live:
+            live.chaos(orders)
+        return f"at its point: {'; '.join(orders)}"
 
     def stop(self, *, grace_s: float | None = None) -> str:
         """End after the next step, saved; waits for the end. One that is over is left alone."""

@@ -11,6 +11,7 @@ import pytest
 import raymega
 from raymega.checkpoint.find import published_steps
 from raymega.checkpoint.store import open_store
+from raymega.cli.replaying import gone_through, retold
 from raymega.errors import ConfigError, RaymegaError, StateError
 from raymega.notebook.run import Run
 from tests.waiting import eventually
@@ -74,6 +75,20 @@ def test_a_run_in_the_background_is_driven_by_whoever_finds_it(run: Run, capsys)
         with pytest.raises(ConfigError, match="does not train: it is over"):
             verb()
     assert "over already" in found.stop()
+    is_told_again(found)
+
+
+def is_told_again(run: Run) -> None:
+    """Another run that is asked the same after the same steps has the same losses."""
+    told = retold(run.directory, name="again")
+    assert {line.verb for line in told.lines} >= {"resize", "set", "checkpoint", "rewind", "stop"}
+    try:
+        assert gone_through(told, tell=print) == 0
+    finally:
+        with contextlib.suppress(RaymegaError):
+            Run.at(told.run).stop()
+    ours, theirs = (one.metrics().select(["step", "loss", "lr", "mesh"]).to_pylist() for one in (run, Run.at(told.run)))
+    assert theirs == ours
 
 
 def goes_back(run: Run) -> None:
