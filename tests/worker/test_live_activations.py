@@ -1,5 +1,7 @@
 """The activations that are really alive between actions, counted tensor by tensor, beside those of the memory model."""
 
+import gc
+import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from raymega.plan.memory import receive_bytes, stage_memory
 from raymega.plan.parallel_layout import layout_of
 from raymega.plan.plan import Plan
 from raymega.worker import execute
+from tests.waiting import eventually
 from tests.worker.rig import thread_run, tiny_config, tiny_plan
 
 MODEL = {
@@ -115,3 +118,28 @@ def test_what_is_alive_is_what_the_memory_model_says(schedule: str, recompute: s
 def test_what_is_alive_stays_flat_over_300_steps(schedule: str) -> None:
     for alive, _ in peaks(schedule, "none", steps=300):
         assert set(alive[1:]) == {alive[1]}
+
+
+def held() -> tuple[int, int]:
+    """Storages of tensors that are alive in this process, and their bytes."""
+    gc.collect()
+    tensors = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+    storages = {x.untyped_storage()._cdata: x.untyped_storage().nbytes() for x in tensors}
+    return len(storages), sum(storages.values())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("shard_optimizer", ["none", "zero1", "mirrored"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-v"])
+def test_what_is_held_between_steps_stays_flat_over_300_steps(schedule: str, shard_optimizer: str) -> None:
+    config = tiny_config(model=MODEL, batch_size=8, steps=300, optimizer="adamw")
+    plan = tiny_plan(config, dp=2, tp=1, pp=2, chunks=CHUNKS.get(schedule, 1), schedule=schedule)
+    plan, found = replace(plan, shard_optimizer=shard_optimizer), list[tuple[int, int]]()
+    with thread_run(config, num_workers=4) as run:
+        run.assign(plan)
+        for until in range(10, 301, 10):
+            run.train(plan, first=until - 10, until=until)
+            eventually(lambda: all(run.workers[w].pulse(sys.maxsize, 0.0).phase == "idle" for w in plan.living))
+            found.append(held())
+    print(f"{schedule} {shard_optimizer}: (tensors, bytes) after 20 steps {found[1]}, after 300 {found[-1]}")
+    assert set(found[1:]) == {found[1]}
