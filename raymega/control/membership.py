@@ -124,7 +124,8 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
     Whoever has no part in it any more, as after a move of state, is free to go.
     """
     told = f"{event.worker} left generation {event.generation}: {event.reason}"
-    answer = tuple(_leaver(said) for said in (event, *event.also) if said.worker in members_of(state))
+    members = frozenset(members_of(state))
+    answer = tuple(_leaver(said) for said in (event, *event.also) if said.worker in members)
     if not answer:
         return Decision(state=state)
     match state:

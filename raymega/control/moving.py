@@ -106,7 +106,8 @@ def _surplus(brain: Brain, state: Moving) -> tuple[WorkerId, ...]:
     going = state.story.outlook.leaving
     nodes = {seat.worker: seat.node for seat in state.seats}
     leavers = state.move.transition.leavers(state.plan)
-    others = [seat for seat in state.seats if seat.worker not in (*state.plan.living, *leavers)]
+    busy = {*state.plan.living, *leavers}
+    others = [seat for seat in state.seats if seat.worker not in busy]
     room = max(0, brain.rules.standbys - sum(seat.node not in going for seat in others))
     may_stay = [worker for worker in leavers if nodes[worker] not in going][:room]
     on_the_way_out = [seat.worker for seat in others if seat.node in going]

@@ -121,6 +121,8 @@ class Outlook:
 
     def with_born(self, workers: Iterable[WorkerId], now: float | None = None) -> "Outlook":
         """These are up; `now` where it is heard of at once, and so tells what a start takes."""
+        if not self.unborn:
+            return self
         names, known = set(workers), dict(self.unborn)
         prices = self.prices
         if now is not None:

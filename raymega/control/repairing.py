@@ -80,7 +80,8 @@ def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
         return CannotMend(reason="the state was being restored")
     if _is_futile(state, tries=1 if anew else 0):
         return CannotMend(reason="it broke again and nobody is lost")
-    members = {said.worker: said for said in state.left if said.worker in state.plan.living}
+    living = frozenset(state.plan.living)
+    members = {said.worker: said for said in state.left if said.worker in living}
     left = {worker: said for worker, said in members.items() if anew or said.work is not None}
     ruling = ruling_of(replace(state, left=tuple(left.values())))
     if ruling.version.step != story.committed:

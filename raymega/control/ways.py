@@ -10,6 +10,7 @@ All of it is asked at a boundary of a run that trains, so every box has its hold
 None of it hangs on the time, so it is found once for each state of the cluster; `control.proposing` prices it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from raymega.control.changing import Around, Way, Ways
@@ -101,7 +102,8 @@ def _spared(training: Training, seen: Around) -> Plan | str:
     plan, outlook = training.plan, training.story.outlook
     if outlook.wish.pending:
         return f"asked for: {outlook.wish}"
-    places = sorted((*plan.lost, *seen.leaving), key=lambda place: (_living_at(plan, seen, place[1]), place))
+    living = Counter(stage for replica, stage in plan.teams if (replica, stage) not in seen.leaving)
+    places = sorted((*plan.lost, *seen.leaving), key=lambda place: (living[place[1]], place))
     if outlook.wish.devices is not None:
         staying_on = len(plan.teams) - len(seen.leaving)
         places = places[: max(0, outlook.wish.devices // plan.mesh.tp - staying_on)]
@@ -162,7 +164,3 @@ def teams_of(seats: Iterable[Seat], *, tp: int) -> list[Team]:
         for workers in by_node.values()
         for first in range(0, len(workers) - tp + 1, tp)
     ]
-
-
-def _living_at(plan: Plan, seen: Around, stage: int) -> int:
-    return sum(place[1] == stage and place not in seen.leaving for place in plan.teams)

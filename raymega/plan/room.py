@@ -37,18 +37,20 @@ class Room:
 
     def why_not(self, plan: Plan, *, node_of: Mapping[WorkerId, NodeId]) -> str | None:
         """The stage that lacks most, and what takes most there; None if nothing is known to lack."""
-        here = [self._least_bytes(plan, stage, node_of) for stage in range(plan.mesh.pp)]
-        if min(here) == inf == max(here):
+        here = self._least_bytes(plan, node_of)
+        if min(here) == inf:
             return None
         samples = max(plan.busiest) * plan.microbatch_size * plan.mesh.dp  # as if every team had as many
         memory = memory_by_stage(replace(self.job, batch_size=samples), self.layout(plan))
-        return why_not(memory, tuple(here))
+        return why_not(memory, here)
 
-    def _least_bytes(self, plan: Plan, stage: int, node_of: Mapping[WorkerId, NodeId]) -> float:
-        """On the smallest known device of a stage."""
-        ranks = (rank for replica, at in plan.teams if at == stage for rank in plan.team(replica, stage))
-        nodes = {node_of[plan.workers[rank]] for rank in ranks}
-        return min((self.usable_bytes.get(node, inf) for node in nodes), default=inf)
+    def _least_bytes(self, plan: Plan, node_of: Mapping[WorkerId, NodeId]) -> tuple[float, ...]:
+        """On the smallest known device of each stage."""
+        least, stages = [inf] * plan.mesh.pp, [stage for _, stage in plan.teams for _ in range(plan.mesh.tp)]
+        nodes = set(zip(stages, map(node_of.__getitem__, plan.living), strict=True))
+        for stage, node in nodes:
+            least[stage] = min(least[stage], self.usable_bytes.get(node, inf))
+        return tuple(least)
 
 
 def room_of(config: Config, *, usable_bytes: Mapping[NodeId, float], job: Job | None = None) -> Room | None:

@@ -7,7 +7,7 @@ Workers change ranks only within their node: which nodes hold which ranks was de
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
@@ -24,14 +24,15 @@ def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan
     for rank in ranks:
         ranks_on.setdefault(node_of[new.workers[rank]], []).append(rank)
     pairs = sorted(
-        (-common.of_ranks(rank, was), rank, worker)
+        (-shared, rank, worker)
         for worker, was in holders.items()
         if worker in seated
         for rank in ranks_on.get(node_of[worker], ())
+        if (shared := common.of_ranks(rank, was)) > 0
     )
     taken, placed = dict[int, WorkerId](), set[WorkerId]()
-    for less, rank, worker in pairs:
-        if less < 0 and rank not in taken and worker not in placed:
+    for _, rank, worker in pairs:
+        if rank not in taken and worker not in placed:
             taken[rank] = worker
             placed.add(worker)
     waiting: dict[NodeId, list[WorkerId]] = {}
@@ -46,11 +47,15 @@ def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    """What two ranks, of either plan, both hold: (stage, stage before) -> blocks, and the share of each of them."""
+    """What two ranks, of either plan, both hold: (stage, stage before) -> blocks, and the share of each of them.
+
+    `known`: of ranks within a replica, since all replicas are alike.
+    """
 
     new: Mesh
     old: Mesh
     blocks: Mapping[tuple[int, int], int]
+    known: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, new: Plan, old: Plan) -> "_Common":
@@ -60,10 +65,16 @@ class _Common:
 
     def of_ranks(self, rank: int, was: int) -> float:
         """Blocks that `rank` of the new plan and `was` of the old one hold, by the share of each."""
-        (team, shard), (old_team, old_shard) = divmod(rank, self.new.tp), divmod(was, self.old.tp)
+        within = rank % (self.new.pp * self.new.tp), was % (self.old.pp * self.old.tp)
+        if within not in self.known:
+            self.known[within] = self._of_ranks(*within)
+        return self.known[within]
+
+    def _of_ranks(self, rank: int, was: int) -> float:
+        (stage, shard), (old_stage, old_shard) = divmod(rank, self.new.tp), divmod(was, self.old.tp)
         first = max(shard / self.new.tp, old_shard / self.old.tp)
         end = min((shard + 1) / self.new.tp, (old_shard + 1) / self.old.tp)
-        return self.blocks[team % self.new.pp, old_team % self.old.pp] * max(0.0, end - first)
+        return self.blocks[stage, old_stage] * max(0.0, end - first)
 
 
 def _blocks(plan: Plan, stage: int) -> set[int]:
