@@ -29,7 +29,7 @@ class Following:
                     return turn
             assert self.ended is None, self.ended
             self.more()
-        raise AssertionError(f"nothing of the kind within {limit_s} s; last: {self.turns[-1:]}")
+        raise AssertionError(f"nothing of the kind within {limit_s} s; {self._last()}")
 
     def until_step(self, step: int) -> Turn:
         return self.until(lambda turn: isinstance(turn.event, StepCommitted) and turn.event.step >= step)
@@ -38,7 +38,7 @@ class Following:
         limit = time.monotonic() + limit_s
         while self.ended is None and time.monotonic() < limit:
             self.more()
-        assert self.ended is not None, f"not over within {limit_s} s; last: {self.turns[-1:]}"
+        assert self.ended is not None, f"not over within {limit_s} s; {self._last()}"
         return self.ended
 
     def more(self) -> None:
@@ -47,6 +47,10 @@ class Following:
             self._saw(turn)
         self.turns += news.turns
         self.ended = news.ended
+
+    def _last(self) -> str:
+        told = [f"{type(turn.event).__name__} {turn.decision.reason}".strip() for turn in self.turns[-5:]]
+        return f"the last of {len(self.turns)} turns: {', '.join(told)}"
 
     def of(self, kind: type) -> list[Turn]:
         return [turn for turn in self.turns if isinstance(turn.event, kind)]

@@ -81,13 +81,13 @@ def test_a_trace_takes_devices_from_a_live_run_and_gives_them_back(tmp_path: Pat
         capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "TMPDIR": str(client.temp)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "5 changes of 8 nodes in 28.3 min, over its 4 devices: 4 leave and 4 come back within 17 s" in done.stdout
+    assert "5 changes of 8 nodes in 28.3 min, over its 6 devices: 6 leave and 6 come back within 17 s" in done.stdout
     assert client.end() == 0, client.said()
     assert [record["step"] for record in client.records()] == list(range(1, 2501))
     events = client.events()
     lost = [event for event in events if event["event"] == "WorkerLost"]
     print(f"{len(lost)} workers lost; {events[-1]['steps_lost']} steps done again")
-    assert len(lost) >= 3
+    assert len(lost) >= 2  # two of the six devices hold nobody
     assert events[-1]["steps_lost"] <= len(lost), "a step at most for each, from copies"
     assert client.left_within(10.0) == []
     shutil.rmtree(client.temp)

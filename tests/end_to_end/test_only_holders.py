@@ -15,7 +15,7 @@ def test_the_only_holders_of_stages_are_lost_and_a_step_at_most_is_done_again(tm
     slow_start = {"RAY_raylet_start_wait_time_s": "120"}
     told, _ = told_by("tests.end_to_end.only_holders", tmp_path, limit_s=380.0, env=slow_start)
     print(told)
-    assert all(told[loss]["certified"] and told[loss]["again"] <= 1 for loss in ("killed", "node")), told
+    assert all(told[loss]["again"] <= 1 for loss in ("killed", "node")), told
     assert told["ended"][0] == 0
     calm, lost = (list(read_lines(tmp_path / name / "metrics.jsonl")) for name in ("calm", "lost"))
     assert [line["step"] for line in lost] == [line["step"] for line in calm]

@@ -44,7 +44,7 @@ from tests.end_to_end.paced_worker import FLAG
 from tests.waiting import LIMIT_S, eventually
 
 WARNING_S = 60.0
-STEPS = 160
+STEPS = 600
 BIN = Path(sys.executable).parent
 
 
@@ -76,17 +76,18 @@ class Followed(Following):
         self.handle = RunHandle.begin(replace(launch, factory=factory) if paced else launch)
         super().__init__(lambda _: self.handle.news(), saw=self.console.saw)
 
-    def until_resized(self) -> dict[str, Any]:
-        """The next change of the plan."""
+    def until_resized(self, after: str | None = None) -> dict[str, Any]:
+        """The next change of the plan that is certified; `after`: the next of them that makes this mesh."""
 
-        def resized(turn: Turn) -> bool:
-            return any(isinstance(command, WriteTransition) for command in turn.decision.commands)
+        def changes(turn: Turn) -> list[WriteTransition]:
+            made = [command for command in turn.decision.commands if isinstance(command, WriteTransition)]
+            return [change for change in made if change.certified and after in (None, str(change.after))]
 
-        turn = self.until(resized)
-        (change,) = [command for command in turn.decision.commands if isinstance(command, WriteTransition)]
+        turn = self.until(lambda turn: bool(changes(turn)))
+        (change,) = changes(turn)
         return {
-            "t": turn.t, "certified": change.certified, "after": str(change.after), "actual_s": change.actual_s,
-            "predicted_s": change.predicted_s, "bytes": change.bytes_moved, "step": change.step,
+            "t": turn.t, "after": str(change.after), "actual_s": change.actual_s, "predicted_s": change.predicted_s,
+            "bytes": change.bytes_moved, "step": change.step,
         }  # fmt: skip
 
     def finish(self) -> Ended:
@@ -127,16 +128,19 @@ def walk(run: Followed, *, cluster: Cluster, node: Any, cloud: Cloud) -> dict[st
     cluster.remove_node(node)  # Ray itself waits for whatever else has found a place there
     eventually(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     back = cluster.add_node(num_cpus=2)
-    told["grown"] = run.until_resized()
+    told["grown"] = run.until_resized("dp=2 tp=1 pp=2")  # what is left may have become a mesh of its own before
     resize = subprocess.run(
         [BIN / "raymega", "resize", str(run.run_dir.path), "--plan", "dp=1,pp=2"],
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
-    told |= {"resize": (resize.returncode, resize.stdout, resize.stderr), "smaller": run.until_resized()}
+    told |= {
+        "resize": (resize.returncode, resize.stdout, resize.stderr),
+        "smaller": run.until_resized("dp=1 tp=1 pp=2"),
+    }
     live = LiveRun.find("walk")
     told["refused"] = live.resize(devices=64).reason
     told["asked"] = live.resize(mesh=Mesh(dp=2, tp=2, pp=1)).reason
-    told["other"] = run.until_resized()
+    told["other"] = run.until_resized("dp=2 tp=2 pp=1")
     drain_t = time.time()
     answer, untold = live.drain(back.node_id, deadline_s=10.0, cause="a test")
     told |= {"drain": (answer.accepted, answer.reason, untold), "drained": run.until_resized(), "drain_t": drain_t}
