@@ -12,6 +12,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from raymega.config.schema import Config
+from raymega.driver.by_name import loading
 from raymega.driver.node_watch import Device, Row, cluster_of
 from raymega.plan.mesh_choice import wish
 
@@ -21,7 +22,8 @@ Request = Callable[[Bundles], None]
 
 def request_bundles(bundles: Bundles) -> None:
     """Tell the autoscaler; no bundles: it need not keep any. A run goes on without it: what fails is only printed."""
-    from ray.autoscaler import sdk  # a good part of a second, and few runs ever ask
+    with loading():
+        from ray.autoscaler import sdk  # a good part of a second, and few runs ever ask
 
     asked: list[dict[str, Any]] = [dict(bundle) for bundle in bundles]
     try:

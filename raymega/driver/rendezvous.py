@@ -3,6 +3,8 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from raymega.driver.by_name import loading
+
 if TYPE_CHECKING:
     from raymega.comm.store import RendezvousStore
 
@@ -24,6 +26,7 @@ class Rendezvous:
 
 
 def _open(host: str) -> "RendezvousStore":
-    from raymega.comm.store import RendezvousStore  # loads torch: not before it is needed
+    with loading():
+        from raymega.comm.store import RendezvousStore  # loads torch: not before it is needed
 
     return RendezvousStore.open(host)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from raymega.config.schema import Config
 from raymega.control.commands import Finish
 from raymega.control.loop import Turn
+from raymega.driver.by_name import loading
 from raymega.driver.progress import Progress, figures_of, records_of
 from raymega.errors import ConfigError
 
@@ -32,7 +33,8 @@ class WandbTracker:
     """Weights & Biases; its own `WANDB_*` variables say where and how (`WANDB_MODE=offline` for no network)."""
 
     def __init__(self) -> None:
-        self._wandb: Any = importlib.import_module("wandb")  # Any: an optional package without types
+        with loading():
+            self._wandb: Any = importlib.import_module("wandb")  # Any: an optional package without types
         self._run: Any = None
 
     def begin(self, *, name: str, config: dict[str, Any], folder: Path) -> None:
@@ -49,7 +51,8 @@ class MlflowTracker:
     """MLflow; its own `MLFLOW_TRACKING_URI` says where."""
 
     def __init__(self) -> None:
-        self._mlflow: Any = importlib.import_module("mlflow")  # Any: an optional package without types
+        with loading():
+            self._mlflow: Any = importlib.import_module("mlflow")  # Any: an optional package without types
 
     def begin(self, *, name: str, config: dict[str, Any], folder: Path) -> None:
         self._mlflow.start_run(run_name=name)

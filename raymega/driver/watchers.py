@@ -7,6 +7,7 @@ from pathlib import Path
 from raymega.config.schema import Config
 from raymega.control.loop import Watcher
 from raymega.driver.beginning import Beginning
+from raymega.driver.by_name import loading
 from raymega.driver.events_sink import EventsSink
 from raymega.driver.in_thread import InThread, Sink
 from raymega.driver.live_figures import Vitals
@@ -51,7 +52,8 @@ def watchers(
 
 
 def _tensorboard(folder: Path, *, step: int, t: float) -> Sink:
-    from raymega.driver.tensorboard_sink import TensorBoardSink  # loads tensorboardX, and that torch: seconds
+    with loading():
+        from raymega.driver.tensorboard_sink import TensorBoardSink  # loads tensorboardX, and that torch: seconds
 
     return TensorBoardSink(folder, step=step, t=t)
 
