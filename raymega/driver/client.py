@@ -35,6 +35,7 @@ from raymega.plan.cluster import NodeId, is_spot
 
 ASK_WAIT_S = 0.5  # how late a Ctrl-C may be passed on
 END_LIMIT_S = 10.0
+LEAVE_LIMIT_S = 15.0  # of a controller whose run is over: its owner's lease, with margin
 RESTART_LIMIT_S, AGAIN_S = 60.0, 0.1  # of a controller: measured, about 5 s of a loaded machine
 Wish = tuple[StopBy, float | None]  # who asks to stop, and the seconds of grace
 
@@ -49,19 +50,7 @@ class RunHandle:
     @classmethod
     def begin(cls, launch: Launch) -> "RunHandle":
         """Start the run. Raises: ConfigError if a run of this name, or in this directory, is alive."""
-        name = controller_name(launch.name)
-        try:
-            actor = RemoteController.options(
-                name=name,
-                namespace=NAMESPACE,
-                lifetime="detached",
-                scheduling_strategy=_beside_the_client(launch),
-            ).remote(launch)
-        except ValueError as error:  # the name is taken
-            raise ConfigError(
-                f"run {launch.name} is alive on this cluster: its controller is {name}. "
-                "Stop it, or choose another run.name."
-            ) from error
+        actor = _new_controller(launch)
         try:
             ray.get(actor.start.remote())
         except RayTaskError as error:
@@ -123,6 +112,31 @@ class RunHandle:
         end_leftovers(self._launch.name)
         with suppress(ConfigError):  # another run has taken the directory
             RunLock.acquire(self._launch.run_dir.lock, controller="client").release()
+
+
+def _new_controller(launch: Launch) -> Any:
+    """An actor of the run's name; one whose run is over, or ends, keeps that until its owner has left it."""
+    name, until = controller_name(launch.name), time.monotonic() + LEAVE_LIMIT_S
+    options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
+    while True:
+        try:
+            return RemoteController.options(**options, scheduling_strategy=_beside_the_client(launch)).remote(launch)
+        except ValueError as error:  # the name is taken
+            if time.monotonic() > until or not _is_going(name):
+                raise ConfigError(
+                    f"run {launch.name} is alive on this cluster: its controller is {name}. "
+                    "Stop it, or choose another run.name."
+                ) from error
+        time.sleep(AGAIN_S)
+
+
+def _is_going(name: str) -> bool:
+    """Is the run of that controller to end, or over?"""
+    try:
+        going: bool = ray.get(ray.get_actor(name, namespace=NAMESPACE).is_ending.remote())
+    except (ValueError, RayActorError):
+        return True
+    return going
 
 
 def _beside_the_client(launch: Launch) -> NodeAffinitySchedulingStrategy:
