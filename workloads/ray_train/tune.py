@@ -20,7 +20,7 @@ TRIALS_AT_A_TIME = 1
 
 
 def drive(trial: dict[str, Any]) -> None:
-    """One trial: it reports each step's metrics to Ray Tune, and the place of each checkpoint."""
+    """One trial, in a run directory `lr-..` in the storage: each step's metrics go to Ray Tune as well."""
     told = ray.train.RunConfig(
         name=f"lr-{trial['lr']:g}", storage_path=trial["storage"], callbacks=[TuneReportCallback()]
     )
@@ -45,5 +45,5 @@ if __name__ == "__main__":
     if not ray.is_initialized():
         ray.init(num_cpus=DEVICES + SPARE_CPUS)
     found = fit(Path(sys.argv[1]).resolve(), steps=int(sys.argv[2]) if len(sys.argv) > 2 else 50)
-    print(found.get_dataframe()[["config/lr", "step", "loss", "checkpoint_path"]])
+    print(found.get_dataframe()[["config/lr", "step", "loss"]])
     print(f"best: lr={found.get_best_result().config['lr']:g}")
