@@ -31,13 +31,15 @@ import raymega
 from raymega.driver import reaper
 from raymega.driver.in_a_job import brings_modules
 from raymega.driver.ray_access import Access, access_to
+from raymega.driver.ray_address import WAY_OUT, refuse_dead
 from raymega.driver.ray_private import apply_auth_mode
 from raymega.errors import ClusterError
 
 NAMESPACE = "raymega"
 PREFIX = "raymega-"
 LOCK_NAME = "owner.lock"
-LONGEST_TEMP = 40  # characters: Ray's socket paths add about 60, and 107 is the most that a socket may have
+LONGEST_SOCKET = 107  # characters
+OURS, RAYS = "/raymega-########", "/session_####-##-##_##-##-##_######_{pid}/sockets/plasma_store"
 SWEEP_AGE_S = 60.0
 REAPER_LIMIT_S = 20.0
 STARTS = 3
@@ -114,29 +116,17 @@ def ray_of(lock: Path | None) -> Iterator[None]:
 
 def _connect() -> None:
     """Connect to the cluster of RAY_ADDRESS; hand it the package where it has hosts other than this one."""
-    refuse_dashboard(os.environ.get("RAY_ADDRESS", ""))
+    refuse_dead(os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except ConnectionError as error:
-        raise ClusterError(
-            f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}. "
-            "Start that cluster, or unset RAY_ADDRESS to have a local Ray started."
-        ) from error
+        raise ClusterError(f"no Ray answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}. {WAY_OUT}") from error
     hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     if hosts - {socket.gethostname()} and not brings_modules():
         ray.shutdown()
         package = str(Path(raymega.__file__).parent)
         ray.init(
             namespace=NAMESPACE, log_to_driver=False, configure_logging=False, runtime_env={"py_modules": [package]}
-        )
-
-
-def refuse_dashboard(address: str) -> None:
-    """Refuse the address that jobs are sent to, where Ray itself is meant. Raises: ClusterError."""
-    if address.startswith(("http://", "https://")):
-        raise ClusterError(
-            f"RAY_ADDRESS={address} is a dashboard, which takes jobs; this speaks with Ray itself. Set RAY_ADDRESS to "
-            "HOST:6379, and RAY_API_SERVER_ADDRESS to the dashboard."
         )
 
 
@@ -217,9 +207,10 @@ def _access(locks: tuple[Path, ...]) -> Access:
 
 
 def _temp_root() -> Path:
-    """The place for temporary files, unless its name is too long for Ray's sockets."""
+    """The place for temporary files, unless its name is too long for the sockets that Ray puts below it."""
     chosen = tempfile.gettempdir()
-    return Path(chosen if len(chosen) <= LONGEST_TEMP else "/tmp")
+    longest = f"{chosen}{OURS}{RAYS.format(pid=os.getpid())}"
+    return Path(chosen if len(longest) <= LONGEST_SOCKET else "/tmp")
 
 
 def _store_bytes() -> int:

@@ -1,13 +1,26 @@
 """A local Ray that does not come up is put away and tried again, and told in the end."""
 
+import os
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import ray
 
-from raymega.driver.ray_session import STARTS, ray_session
+from raymega.driver.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
 from raymega.errors import ClusterError
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_folder_whose_name_is_too_long_for_sockets_is_passed_over(extra, homes, monkeypatch):
+    room = LONGEST_SOCKET - len(OURS + RAYS.format(pid=os.getpid()))
+    folder = Path(tempfile.mkdtemp(prefix="x" * (room + extra - len("/tmp/") - 8), dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(ray, "init", starts(homes, failing=0))
+    with ray_session(cpus=1):
+        assert homes[0].parent == (Path("/tmp") if extra else folder)
+    folder.rmdir()
 
 
 @pytest.fixture

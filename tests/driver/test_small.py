@@ -12,10 +12,9 @@ from raymega.driver.names import draw_name
 from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
 from raymega.driver.paths import refuse_relative
 from raymega.driver.ray_private import HEAD_RESOURCE
-from raymega.driver.ray_session import refuse_dashboard
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.driver.translate import failed
-from raymega.errors import ClusterError, ConfigError, DataError, PlanError, StateError
+from raymega.errors import ConfigError, DataError, PlanError, StateError
 from raymega.plan.cluster import MARKET_LABEL
 
 
@@ -111,9 +110,3 @@ def test_a_notice_of_the_cluster_is_told_once_and_again_when_its_deadline_change
     ]  # fmt: skip
     assert notices({"1": 1030.0, "2": 0.0}, seen={"1": 1030.0, "2": 0.0}, now=1001.0) == ()
     assert [notice.by_t for notice in notices({"1": 1010.0}, seen={"1": 1030.0}, now=1001.0)] == [1010.0]
-
-
-def test_the_address_of_a_dashboard_is_none_of_rays():
-    refuse_dashboard("head:6379")
-    with pytest.raises(ClusterError, match=r"http://head:8265 is a dashboard.*RAY_API_SERVER_ADDRESS"):
-        refuse_dashboard("http://head:8265")
