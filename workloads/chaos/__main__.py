@@ -1,4 +1,4 @@
-"""`python -m workloads.chaos [kills] [shards] [soak] [trace] [copies] [available] [kept] [regroup]`: `make chaos`."""
+"""`python -m workloads.chaos [kills] [shards] [soak] [trace] [copies] [available] [kept] [regroup] [flat]`."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ from itertools import chain
 from workloads.chaos.availability import available, kept_throughput, regrouped
 from workloads.chaos.copies import outlived, stalled
 from workloads.chaos.crew import fork_server
+from workloads.chaos.flat import flat_runs
 from workloads.chaos.kills import LAYOUTS, Kill, Verdict, kill, kill_last, kills_of, last_kills_of, opened
 from workloads.chaos.replay import drawn, replay
 from workloads.chaos.shards import SHARDED, Restored, drawn_kills_of, kill_a_holder
@@ -17,7 +18,7 @@ from workloads.chaos.soak import soak
 from workloads.chaos.toy import Layout
 from workloads.parts import asked_of
 
-PARTS = ("kills", "shards", "soak", "trace", "copies", "available", "kept", "regroup")
+PARTS = ("kills", "shards", "soak", "trace", "copies", "available", "kept", "regroup", "flat")
 FOUR = Layout(dp=4, tp=1, pp=1)
 
 
@@ -89,6 +90,8 @@ def measures(parts: list[str]) -> Iterator[str]:
         yield from map(str, kept_throughput(FOUR, wait_s=0.17))
     if "regroup" in parts:
         yield f"{regrouped(failures=10)}"
+    if "flat" in parts:
+        yield from map(str, flat_runs())
 
 
 def main(words: list[str]) -> int:
