@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from shlex import quote
 
 import ray
 
@@ -162,9 +163,7 @@ class Controller:
 
     def _broke(self, error: BaseException) -> None:
         self._superseded = isinstance(error, Superseded)
-        code = error.exit_code if isinstance(error, RaymegaError) else RaymegaBug.exit_code
-        reason = str(error) if isinstance(error, RaymegaError) else f"{type(error).__name__}: {error}"
-        self._end(Ended(exit_code=code, reason=reason, details="".join(traceback.format_exception(error))))
+        self._end(ended_by(error, run_dir=self._launch.run_dir))
 
     def _end(self, ended: Ended) -> None:
         self._told.end(ended)
@@ -283,6 +282,15 @@ def _hands(launch: Launch, beginning: Beginning) -> RayRuntime:
         tenure=beginning.tenure,
         events=beginning.events,
     )
+
+
+def ended_by(error: BaseException, *, run_dir: RunDirectory) -> Ended:
+    """The end of a run whose controller cannot go on: one error and how to resume, or where this is wrong."""
+    if isinstance(error, RaymegaError):
+        told = f"raymega: {type(error).__name__}: {error}\nto resume: raymega train {quote(str(run_dir.config))}"
+        return Ended(exit_code=error.exit_code, reason=str(error), details=told)
+    told = "".join(traceback.format_exception(error))
+    return Ended(exit_code=RaymegaBug.exit_code, reason=f"{type(error).__name__}: {error}", details=told)
 
 
 def _details(over: Finished | Failed) -> str:

@@ -9,7 +9,7 @@ from raymega.control.loop import Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run ended. `details`: a traceback, where there is one."""
+    """How a run ended. `details`: what else is to be told of it; a traceback where a program is wrong."""
 
     exit_code: int
     reason: str

@@ -10,7 +10,7 @@ resolve -> lock -> prepare                  refused here: nothing was started
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from shlex import quote
 from typing import NoReturn
@@ -58,8 +58,12 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
     began_t = time.time()
     full, run_dir = resolved(config)
     check_trackers(full.log.trackers)
-    run_dir.create()
-    lock = RunLock.acquire(run_dir.lock, controller=f"client of {full.run.name}")
+    with ExitStack() as on_refusal:
+        if not run_dir.path.exists():
+            on_refusal.callback(run_dir.remove_if_unused)
+        run_dir.create()
+        lock = RunLock.acquire(run_dir.lock, controller=f"client of {full.run.name}")
+        on_refusal.pop_all()
     try:
         prepared = prepare(full, run_dir, resume=resume)
         if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
@@ -211,8 +215,13 @@ def _told(ended: Ended, prepared: Prepared) -> int:
         print(ended.details, file=sys.stderr)
     found = newest_complete(prepared.checkpoint_dir) if ended.exit_code == 0 else None
     if found is not None:
-        from raymega.worker.sample import Draws, sample_text  # loads torch, which the client needs for nothing else
-
-        drawn = sample_text(prepared.config, checkpoint=found.uri, prompt=PROMPT, draws=Draws(num_tokens=SAMPLE_TOKENS))
-        print(f"sample\n{drawn}")
+        print("sample", flush=True)
+        with suppress(KeyboardInterrupt):  # the run is over: there is nothing left to break off
+            print(_sample(prepared.config, checkpoint=found.uri))
     return ended.exit_code
+
+
+def _sample(config: Config, *, checkpoint: str) -> str:
+    from raymega.worker.sample import Draws, sample_text  # loads torch, which the client needs for nothing else
+
+    return sample_text(config, checkpoint=checkpoint, prompt=PROMPT, draws=Draws(num_tokens=SAMPLE_TOKENS))

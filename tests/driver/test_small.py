@@ -7,14 +7,16 @@ import pytest
 
 from raymega.config.schema import Config
 from raymega.driver.client import controller_node
+from raymega.driver.controller import ended_by
 from raymega.driver.in_a_job import JOB, STOP_WAIT, brings_modules, leaves_after_s
 from raymega.driver.names import draw_name
 from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
 from raymega.driver.paths import refuse_relative
 from raymega.driver.ray_private import HEAD_RESOURCE
+from raymega.driver.run_dir import RunDirectory
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.driver.translate import failed
-from raymega.errors import ConfigError, DataError, PlanError, StateError
+from raymega.errors import ConfigError, DataError, PlanError, RaymegaBug, StateError
 from raymega.plan.cluster import MARKET_LABEL
 
 
@@ -110,3 +112,22 @@ def test_a_notice_of_the_cluster_is_told_once_and_again_when_its_deadline_change
     ]  # fmt: skip
     assert notices({"1": 1030.0, "2": 0.0}, seen={"1": 1030.0, "2": 0.0}, now=1001.0) == ()
     assert [notice.by_t for notice in notices({"1": 1010.0}, seen={"1": 1030.0}, now=1001.0)] == [1010.0]
+
+
+def test_a_controller_that_cannot_go_on_tells_one_error_and_how_the_run_does(tmp_path: Path):
+    ended = ended_by(StateError("the disk is full"), run_dir=RunDirectory(path=tmp_path))
+    assert (ended.exit_code, ended.reason) == (StateError.exit_code, "the disk is full")
+    assert ended.details.splitlines() == [
+        "raymega: StateError: the disk is full", f"to resume: raymega train {tmp_path / 'config.yaml'}",
+    ]  # fmt: skip
+
+
+def test_a_controller_that_is_wrong_itself_shows_where(tmp_path: Path):
+    def wrong() -> None:
+        raise KeyError("w3")
+
+    with pytest.raises(KeyError) as caught:
+        wrong()
+    ended = ended_by(caught.value, run_dir=RunDirectory(path=tmp_path))
+    assert (ended.exit_code, ended.reason) == (RaymegaBug.exit_code, "KeyError: 'w3'")
+    assert "in wrong" in ended.details
