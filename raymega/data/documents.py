@@ -110,7 +110,7 @@ def _row_groups(file: InputFile) -> list[Span]:
 def _open_parquet(file: InputFile) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file.file_system().open_input_file(file.path))
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
 
 
@@ -140,8 +140,10 @@ def _line(file: InputFile, begin: int, line: int) -> str:
 def _parsed(line: str, *, where: Where) -> Any:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where()} is no JSON: {error}. Every line of jsonl is one object.", where=where()) from error
+    except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, or nested as deeply
+        raise DataError(
+            f"{where()} is no JSON that can be read: {error}. Every line of jsonl is one object.", where=where()
+        ) from error
 
 
 def _parquet_pieces(span: Span, *, text_field: str, vocab_size: int) -> Iterator[Piece]:
@@ -157,8 +159,14 @@ def _parquet_pieces(span: Span, *, text_field: str, vocab_size: int) -> Iterator
                     where = partial("{} row {}".format, span.file, row)
                     yield from _record_pieces(record, where=where, text_field=text_field)
                     row += 1
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise _unreadable(span.file, error) from error
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{span.file} is not UTF-8 in rows {row} to {row + ROWS_PER_READ - 1} ({error.reason}). "
+                "Write its texts as UTF-8.",
+                file=str(span.file),
+            ) from error
 
 
 def _check_id_columns(schema: pa.Schema, *, file: InputFile, vocab_size: int) -> None:
@@ -179,18 +187,43 @@ def _record_pieces(record: Any, *, where: Where, text_field: str) -> Iterable[Pi
     fields: dict[str, Any] = record if isinstance(record, dict) else {}
     ids = next((fields[name] for name in IDS_FIELDS if fields.get(name) is not None), None)
     if isinstance(fields.get(text_field), str):
-        texts = cut(fields[text_field])
+        texts = cut(_whole_text(fields[text_field], where=where))
         return [Piece(text=text, ends=i == len(texts) - 1, where=where) for i, text in enumerate(texts)]
     if isinstance(fields.get("prompt"), str) and isinstance(fields.get("completion"), str):
-        return [Piece(prompt=fields["prompt"], text=fields["completion"], where=where)]
+        prompt, text = (_whole_text(fields[name], where=where) for name in ("prompt", "completion"))
+        return [Piece(prompt=prompt, text=text, where=where)]
     if isinstance(ids, list) and all(isinstance(i, int) for i in ids):
-        return [Piece(ids=np.array(ids, dtype=np.int64), where=where)]
+        return [Piece(ids=_int64s(ids, where=where), where=where)]
     raise DataError(
         f"{where()} has fields {', '.join(map(str, fields)) or 'none'}; a document is a string {text_field!r}, strings "
         f"'prompt' and 'completion', or integers {IDS_FIELDS[0]!r}. Name the field that holds its text with "
         "--text-field.",
         where=where(),
     )
+
+
+def _whole_text(text: str, *, where: Where) -> str:
+    """The text, of whole characters: JSON may escape half of a pair, which no encoding holds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where()} has half a character, {text[error.start]!a}, at character {error.start}: a surrogate without "
+            "its other half is no text. Write its texts again as UTF-8, or leave the record out.",
+            where=where(),
+        ) from error
+    return text
+
+
+def _int64s(ids: list[int], *, where: Where) -> np.ndarray:
+    try:
+        return np.array(ids, dtype=np.int64)
+    except OverflowError as error:
+        raise DataError(
+            f"{where()} has an id that 64 bits do not hold; no vocabulary is that large. Give ids of --tokenizer, or "
+            "name the field that holds its text with --text-field.",
+            where=where(),
+        ) from error
 
 
 def cut(text: str) -> list[str]:

@@ -45,7 +45,7 @@ def read_range(file: InputFile, *, start: int, stop: int) -> Iterator[TextPart]:
             begin = _border(source, start, file=file)
             end = _border(source, stop, file=file)
             data = _read(source, begin, end)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file} cannot be read: {error}. Give a complete, readable file.", file=str(file)) from error
     if len(data) < end - begin:
         raise DataError(f"{file} became shorter while it was read. Prepare from files that do not change.")

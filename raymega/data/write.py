@@ -13,7 +13,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,9 +79,10 @@ def write_dataset(tables: Iterable[pa.Table], *, out: Path, layout: Layout) -> M
 def partial_directory(out: Path) -> Iterator[Path]:
     """A new directory beside `out` that becomes `out` if the block ends well, and is removed if it does not.
 
-    If another process made `out` meanwhile, its one stays.
+    Parents that had to be made go with it. If another process made `out` meanwhile, its one stays.
     """
     partial = out.parent / f".{out.name}.partial-{uuid.uuid4().hex[:8]}"
+    made = [folder for folder in out.parents if not os.path.exists(folder)]  # the innermost first
     try:
         partial.mkdir(parents=True)
         yield partial
@@ -91,6 +92,9 @@ def partial_directory(out: Path) -> Iterator[Path]:
         raise _write_error(error, out=out) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):  # `out` lies in them, or something of another's
+            for folder in made:
+                folder.rmdir()
 
 
 def _publish(partial: Path, out: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raymega.data import documents, text_range
+from raymega.data import documents, text_range, write
 from raymega.data.bpe import train_bpe
 from raymega.data.manifest import load_manifest
 from raymega.data.tokenizer import tokenizer_of_json
@@ -144,6 +145,11 @@ def test_a_narrow_column_of_ids_is_refused_with_file_column_and_type(tmp_path: P
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl line 2 is no JSON"),
         ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', r"a\.jsonl line 2 has fields body"),
         ("a.jsonl", b"[1]\n", r"a\.jsonl line 1 has fields none"),
+        ("a.jsonl", b'{"text": "x"}\n{"n": ' + b"9" * 5000 + b"}\n", r"a\.jsonl line 2 is no JSON that can be read"),
+        ("a.jsonl", b"[" * 100_000, r"a\.jsonl line 1 is no JSON that can be read"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "a\\ud83d"}\n', r"a\.jsonl line 2 has half a character, '\\ud83d'"),
+        ("a.jsonl", b'{"prompt": "\\ude00", "completion": "y"}\n', r"a\.jsonl line 1 has half a character"),
+        ("a.jsonl", b'{"ids": [1, 9223372036854775808]}\n', r"a\.jsonl line 1 has an id that 64 bits do not hold"),
         ("a.txt", b"abc\xff", r"a\.txt is not UTF-8 at byte 3"),
         ("a.parquet", b"PAR1 not", r"a\.parquet cannot be read as parquet"),
         ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz cannot be read"),
@@ -152,8 +158,26 @@ def test_a_narrow_column_of_ids_is_refused_with_file_column_and_type(tmp_path: P
 def test_bad_input_is_named_and_leaves_nothing(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        prepare_here([tmp_path / name], tmp_path / "out")
+        prepare_here([tmp_path / name], tmp_path / "parent" / "of" / "out")
     assert os.listdir(tmp_path) == [name]
+
+
+def test_parents_that_hold_something_else_by_then_stay(tmp_path: Path) -> None:
+    out = tmp_path / "parent" / "of" / "out"
+    with suppress(DataError), write.partial_directory(out):
+        (tmp_path / "parent" / "another").touch()
+        raise DataError("nothing in the input")
+    assert os.listdir(tmp_path / "parent") == ["another"]
+
+
+def test_unsigned_ids_and_broken_text_of_parquet_are_refused_with_their_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"ids": pa.array([[1], [2**63]], pa.list_(pa.uint64()))}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet row 1 has an id that 64 bits do not hold"):
+        prepare_here([tmp_path / "a.parquet"], tmp_path / "out")
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"text": broken}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet is not UTF-8 in rows 0 to 63"):
+        prepare_here([tmp_path / "b.parquet"], tmp_path / "out")
 
 
 @pytest.mark.usefixtures("small_spans")
