@@ -290,7 +290,9 @@ class FakeHands:
             return None
         assert self.move is not None
         assert self.move.move is not None
-        self.held[moved.worker] = self.held[self.move.move.senders[0]]
+        self.held[moved.worker] = next(
+            held for held in map(self.held.__getitem__, self.move.move.senders) if held.step == self.step
+        )  # one that died before it had decided the step sends nothing
         return moved
 
     def _end_move(self) -> None:
@@ -404,8 +406,10 @@ class FakeHands:
             self.kill(sorted(self.seats)[number % len(self.seats)])
 
     def kill(self, worker: str, *, breaks: bool = True) -> None:
-        """The process of `worker` is gone; its peers notice by their broken connections."""
-        seat = self.seats.pop(worker)
+        """The process of `worker` is gone, if it was not before; its peers notice by their broken connections."""
+        seat = self.seats.pop(worker, None)
+        if seat is None:
+            return
         self.tell(self.detect_s + self._jitter(), WorkerLost(worker=worker, node=seat.node, cause="SIGKILL"))
         if breaks:
             self._leave("connection closed by peer")

@@ -46,6 +46,8 @@ class FakeMoves:
             return _laid_out(seats, wish.mesh)
         if wish.devices is not None:
             devices = min(wish.devices, len(seats))
+            if not devices:
+                raise PlanError("0 devices are there. Add one.")
             return _laid_out(seats, Mesh(dp=max(1, devices // 2), pp=min(devices, 2), tp=1))
         return plan_for(seats)
 
