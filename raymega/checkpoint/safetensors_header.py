@@ -72,7 +72,7 @@ def read_header(source: Source) -> Header:
         table = json.loads(_read(source, offset=8, size=size))
         metadata = table.pop("__metadata__", {})
         return Header(metadata=metadata, places={key: _place(facts, 8 + size) for key, facts in table.items()})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StateError(f"its header cannot be read: {error}") from error
 
 

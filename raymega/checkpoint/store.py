@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from errno import ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -153,12 +154,11 @@ class LocalStore:
     def list(self) -> tuple[Entry, ...]:
         try:
             found = sorted(os.scandir(self.root), key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in (ENOENT, ENOTDIR, ELOOP):
+                raise
             return ()
-        return tuple(
-            Entry(name=e.name, is_dir=e.is_dir(), size_bytes=0 if e.is_dir() else e.stat(follow_symlinks=False).st_size)
-            for e in found
-        )
+        return tuple(map(_entry, found))
 
     def delete(self, path: str) -> None:
         target = self.root / path
@@ -171,6 +171,18 @@ class LocalStore:
         there = next(path for path in (self.root, *self.root.parents) if path.exists())
         facts = os.statvfs(there)
         return facts.f_bavail * facts.f_frsize
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
+    """A link that leads back to itself stands for an empty directory: nothing can be read through it."""
+    try:
+        is_dir = found.is_dir()
+    except OSError as error:
+        if error.errno != ELOOP:
+            raise
+        is_dir = True
+    size_bytes = 0 if is_dir else found.stat(follow_symlinks=False).st_size
+    return Entry(name=found.name, is_dir=is_dir, size_bytes=size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

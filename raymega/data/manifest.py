@@ -99,7 +99,7 @@ def load_manifest(directory: str) -> Manifest:
         raise DataError(
             f"{path} cannot be read: {error.strerror}. Give this user permission.", file=str(path)
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _corrupt(path, str(error)) from error
     return _manifest_of(content, path=path)
 

@@ -146,7 +146,7 @@ def _content(text: str, *, name: str) -> dict[str, Any]:
         if isinstance(content, dict) and isinstance(content.get("model"), dict) and "vocab" in content["model"]:
             return content
         reason = "it has no model with a vocabulary"
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         reason = str(error)
     raise DataError(
         f"{name} is not a tokenizer.json of the Hugging Face library: {reason}. "

@@ -156,7 +156,7 @@ def parse(text: str) -> Manifest:
         return Manifest(**{name: data[name] for name in _FACTS}, tensors=tensors, shards=shards)
     except KeyError as error:
         raise StateError(f"the manifest is corrupt: an entry lacks {error.args[0]!r}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the manifest is corrupt: {error}") from error
 
 

@@ -56,11 +56,20 @@ def drop_field(root: Path) -> None:
     path.write_text(json.dumps(data))
 
 
+def loop(path: Path) -> None:
+    """Put a link to itself in place."""
+    path.unlink()
+    path.symlink_to(path)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard is missing": (lambda root: a_shard(root).unlink(), r"g1-w0-0-\w+.safetensors is not there; it holds"),
     "a shard is short": (truncate, r"g1-w0-0-\w+.safetensors has [\d,]+ of its [\d,]+ bytes"),
     "a byte is flipped": (flip_a_byte, r"g1-w0-0-\w+.safetensors is corrupt"),
     "a manifest is torn": (lambda root: (root / "step-20/manifest.json").write_text("{"), "manifest is corrupt"),
+    "a manifest is deep": (lambda root: (root / "step-20/manifest.json").write_text("[" * 10**5), "is corrupt: max"),
+    "a manifest is a loop": (lambda root: loop(root / "step-20/manifest.json"), "cannot be read"),
+    "a shard is a loop": (lambda root: loop(a_shard(root)), r"g1-w0-0-\w+.safetensors is not there; it holds"),
     "a field is gone": (drop_field, "the manifest lacks samples"),
     "a part is in no shard": (lambda root: rewrite(root, shards=()), r"no shard holds embed.tokens \(param\)"),
     "the optimizer is gone": (lambda root: drop_kind(root, "exp_avg"), "it holds no exp_avg of embed.tokens"),
@@ -87,6 +96,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(root: Path, damage: str):
         raise StateError(*found.warnings)
     with pytest.raises(StateError, match=words):
         at_step(str(root), step=20, needs=NEEDS)
+
+
+def test_a_step_that_is_a_link_to_itself_is_passed_over_and_listed(root: Path):
+    save(root, step=30)
+    (root / "step-30").rename(root / "away")
+    (root / "step-30").symlink_to(root / "step-30")
+    assert newest(root) == 20
+    assert [row.standing for row in list_checkpoints(str(root))] == ["complete", "complete", "unpublished"]
 
 
 def test_a_missing_scalar_is_named(root: Path):
