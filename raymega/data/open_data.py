@@ -8,10 +8,12 @@ are small. Of larger ones, ids are checked as rows are fetched.
 
 from dataclasses import dataclass
 
+import xxhash
+
 from raymega.config.schema import Blend, DataConfig
 from raymega.data.builtin import BUILTIN_CORPORA, builtin_directory
 from raymega.data.fetch import TrainFetch, ValidFetch
-from raymega.data.manifest import Manifest, check_fits, load_manifest
+from raymega.data.manifest import Manifest, SplitInfo, check_fits, load_manifest
 from raymega.data.token_file import TokenSplit, verify_files
 from raymega.data.tokenizer import Tokenizer, load_tokenizer
 from raymega.errors import DataError
@@ -23,13 +25,19 @@ FULL_CHECK_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenData:
-    """The data of a run. `unigram_entropy` (nats): of the training targets, sources weighted as they are blended."""
+    """The data of a run.
+
+    Args:
+        sources: what is trained on, in words that are the same wherever it lies: rows, digest, share of the blend.
+        unigram_entropy: nats, of the training targets, sources weighted as they are blended.
+    """
 
     tokenizer: Tokenizer
     seq_len: int
     order: BlendOrder
     splits: tuple[TokenSplit, ...]
     valid: TokenSplit | None
+    sources: tuple[str, ...]
     unigram_entropy: float
 
     def train_fetch(self, *, batch_size: int) -> TrainFetch:
@@ -78,11 +86,21 @@ def open_data(config: DataConfig, *, seed: int, vocab_size: int | None = None) -
         order=order,
         splits=splits,
         valid=_valid(opened, config=config, tokenizer=tokenizer, vocab_size=vocab_size or tokenizer.vocab_size),
+        sources=tuple(
+            _words(manifest.splits["train"], share=int(share), period=len(order.pattern))
+            for (_, manifest), share in zip(opened, order.shares, strict=True)
+        ),
         unigram_entropy=float(order.shares @ entropies / order.shares.sum()),
     )
 
 
 Opened = tuple[str, Manifest]
+
+
+def _words(split: SplitInfo, *, share: int, period: int) -> str:
+    digest = xxhash.xxh3_64_hexdigest(" ".join(shard.xxh3 for shard in split.shards).encode())
+    part = "" if share == period else f" at {share} of {period}"
+    return f"{split.rows} rows of digest {digest}{part}"
 
 
 def _open(path: str, *, config: DataConfig, tokenizer: Tokenizer, vocab_size: int) -> Opened:

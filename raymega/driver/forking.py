@@ -4,8 +4,9 @@
                             |
     runs/hot                +--> config.yaml (training.lr: 1e-4), checkpoints/step-120, metrics of steps 1 .. 120
 
-All of the state comes along: optimizer, position in the data, counters; so seed, batch and tokenizer stay, and what is
-left as it was trains on to the same bits. A run that wants only parameters has `run.init_from`.
+All of the state comes along: optimizer, position in the data, counters; so seed, batch, data and what the
+model computes stay, and what is left as it was trains on to the same bits. A run that wants only parameters has
+`run.init_from`.
 
 The config is written last: until it is there, the directory is no run's.
 """
@@ -23,9 +24,10 @@ from raymega.checkpoint.find import Found, at_step, newest_complete, published_s
 from raymega.checkpoint.store import join_uri, open_store
 from raymega.config.load import load, to_yaml
 from raymega.config.schema import Config
+from raymega.data.open_data import open_data
 from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.events_sink import FORKED
-from raymega.driver.going_on import needs_of, refuse_unlike
+from raymega.driver.going_on import kept_of, needs_of, refuse_unlike
 from raymega.driver.json_lines import read_lines
 from raymega.driver.paths import with_absolute_paths
 from raymega.driver.reading import resume_of
@@ -64,7 +66,8 @@ def fork_run(source: RunDirectory, *, name: str, step: str = "auto", overrides: 
     mine = (f"run.name={json.dumps(name)}", f"run.dir={json.dumps(str(source.path.parent))}", "checkpoint.path=null")
     config = with_absolute_paths(load(to_yaml(old), source=str(source.config), overrides=(*mine, *overrides)))
     found = _found(old, source, step=step)
-    refuse_unlike(found.manifest, config=config, tokenizer=load_tokenizer(config.data.tokenizer).fingerprint)
+    tokenizer = load_tokenizer(config.data.tokenizer).fingerprint
+    refuse_unlike(found.manifest, config=config, tokenizer=tokenizer, kept=_kept(config, old=old))
     run = RunDirectory(path=Path(config.run.dir) / str(config.run.name))
     checkpoints = config.checkpoint.path or str(run.checkpoints)
     if config.checkpoint.path is not None and published_steps(open_store(checkpoints)):
@@ -82,6 +85,14 @@ def fork_run(source: RunDirectory, *, name: str, step: str = "auto", overrides: 
         shutil.rmtree(run.path)
         raise
     return forked
+
+
+def _kept(config: Config, *, old: Config) -> dict[str, Any]:  # Any: JSON
+    """What the fork would keep; the data is opened only where it is named otherwise."""
+    if config.data.train == old.data.train or config.run.seed is None:
+        return kept_of(config, sources=None)
+    data = open_data(config.data, seed=config.run.seed, vocab_size=config.model.vocab_size)
+    return kept_of(config, sources=data.sources)
 
 
 def _found(config: Config, source: RunDirectory, *, step: str) -> Found:

@@ -3,10 +3,15 @@
 seed         order of the data, first values and dropout follow from it
 samples      step * batch_size is the position in the data: another batch would skip samples, or repeat them
 tokenizer    ids of another one stand for other text, even where it has as many
+kept         what the model computes (heads, rotary base, eps of norms ..), and which row is at a position (rows, blend)
 tensors      another model, or another optimizer, has others
+
+A corpus is known by its rows, not by its path: it may be moved. All else may change: lr, steps, dropout, the mesh.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from raymega.checkpoint.faults import Needs
 from raymega.checkpoint.find import Found, at_step, published_steps
@@ -20,33 +25,44 @@ from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo, misfits, tensors_of
 from raymega.layout.param_layout import param_specs
 
-AFRESH = "start another run, where run.init_from takes the parameters of this one"
+FREE_OF_MODEL = {"dropout", "init"}  # a rate that may follow a schedule; and what no step reads
+ROWS_FOLLOW = {"data.tokenizer", "data.seq_len"}
+AFRESH = "start another run, where run.init_from takes the parameters of this one and nothing else"
 
 
-def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str) -> None:
+def kept_of(config: Config, *, sources: Sequence[str] | None) -> dict[str, Any]:  # Any: JSON
+    """What a run of a resolved config keeps beside seed, batch and tokenizer, by the keys of the config.
+
+    Args:
+        sources: what is trained on, as `OpenData` words it, wherever it lies; None: it is not known.
+    """
+    model = config.model.model_dump(mode="json", exclude=FREE_OF_MODEL)
+    data: dict[str, Any] = {"data.seq_len": config.data.seq_len, "data.shuffle": config.data.shuffle}
+    known = {} if sources is None else {"data.train": ", ".join(sources)}
+    return {f"model.{key}": value for key, value in model.items()} | data | known
+
+
+def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str, kept: Mapping[str, Any]) -> None:
     """Refuse to go on from the checkpoint of another run than `config` says.
 
     Args:
         config: as resolved.
         tokenizer: fingerprint of the run's tokenizer.
+        kept: of `config`. Only what the checkpoint tells of is compared, so that older ones are gone on from.
 
-    Raises: ConfigError for a key that may not change, StateError for tensors that do not fit.
+    Raises: ConfigError for keys that may not change, all at once; StateError for tensors that do not fit.
     """
-    step, batch_size = manifest.step, config.training.batch_size
-    if manifest.seed != config.run.seed:
+    step = manifest.step
+    was, now = _told_by(manifest), {**_own(config, tokenizer=tokenizer), **kept}
+    changed = {key for key in was.keys() & now.keys() if was[key] != now[key]}
+    if changed & ROWS_FOLLOW:
+        changed.discard("data.train")  # other rows of, perhaps, the same text
+    if changed:
+        told = "; ".join(f"{key} is {_shown(now[key])}, was {_shown(was[key])}" for key in now if key in changed)
         raise ConfigError(
-            f"run.seed: {config.run.seed} is not the seed of the checkpoint at step {step}, which is "
-            f"{manifest.seed}; order and masks follow from it. Leave run.seed out, or take --resume none."
-        )
-    if manifest.samples != step * batch_size:
-        raise ConfigError(
-            f"training.batch_size: {batch_size} is not that of the checkpoint at step {step}, which is "
-            f"{manifest.samples // step}; the position in the data follows from it. Use that, or {AFRESH}."
-        )
-    if manifest.tokenizer != tokenizer:
-        raise ConfigError(
-            f"data.tokenizer: {config.data.tokenizer} is not the tokenizer of the checkpoint at step {step}; its ids "
-            f"stand for other text. Use the one of the run's config.yaml, or {AFRESH}."
+            f"the checkpoint at step {step} is of another config: {told}. What a model computes, and which rows come "
+            f"next, stay the same in a run. Put these keys back as in the run's config.yaml, or {AFRESH}.",
+            changed=tuple(sorted(changed)),
         )
     faults = misfits(manifest, tensors_of_model(config))
     if faults:
@@ -56,6 +72,21 @@ def refuse_unlike(manifest: Manifest, *, config: Config, tokenizer: str) -> None
             f"config.yaml, or {AFRESH}.",
             faults=faults,
         )
+
+
+def _own(config: Config, *, tokenizer: str) -> dict[str, Any]:
+    """What is kept that every checkpoint tells of."""
+    seed, batch = config.run.seed, config.training.batch_size
+    return {"run.seed": seed, "training.batch_size": batch, "data.tokenizer": f"of fingerprint {tokenizer}"}
+
+
+def _told_by(manifest: Manifest) -> dict[str, Any]:
+    batch, tokenizer = manifest.samples // manifest.step, f"of fingerprint {manifest.tokenizer}"
+    return {"run.seed": manifest.seed, "training.batch_size": batch, "data.tokenizer": tokenizer, **manifest.kept}
+
+
+def _shown(value: Any) -> str:  # Any: JSON
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def tensors_of_model(config: Config) -> Iterable[TensorInfo]:

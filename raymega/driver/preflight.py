@@ -26,7 +26,7 @@ from raymega.control.states import Checkpoint
 from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.by_name import named
-from raymega.driver.going_on import needs_of, place_of, refuse_unlike
+from raymega.driver.going_on import kept_of, needs_of, place_of, refuse_unlike
 from raymega.driver.in_a_job import is_in_a_job
 from raymega.driver.names import draw_name
 from raymega.driver.paths import refuse_relative, with_absolute_paths
@@ -116,7 +116,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
     """
     inputs = inputs_of(config)
     checkpoint_dir = config.checkpoint.path or str(run_dir.checkpoints)
-    found = _found(config, checkpoint_dir, resume=resume, tokenizer=inputs.data.tokenizer.fingerprint)
+    found = _found(config, checkpoint_dir, resume=resume, data=inputs.data)
     told = found.warnings if found is not None else check_origin(config, tokenizer=inputs.data.tokenizer.fingerprint)
     room = judge(
         probe(open_store(checkpoint_dir)),
@@ -136,7 +136,7 @@ def prepare(config: Config, run_dir: RunDirectory, *, resume: Resume) -> Prepare
     )
 
 
-def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) -> Found | None:
+def _found(config: Config, directory: str, *, resume: Resume, data: OpenData) -> Found | None:
     needs = needs_of(config)
     if resume == "none":
         return None
@@ -144,7 +144,8 @@ def _found(config: Config, directory: str, *, resume: Resume, tokenizer: str) ->
         directory, step=int(resume), needs=needs
     )  # fmt: skip
     if found is not None:
-        refuse_unlike(found.manifest, config=config, tokenizer=tokenizer)
+        kept = kept_of(config, sources=data.sources)
+        refuse_unlike(found.manifest, config=config, tokenizer=data.tokenizer.fingerprint, kept=kept)
     return found
 
 

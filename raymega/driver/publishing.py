@@ -22,12 +22,14 @@ class Imprint:
     """What every manifest of a run says of the run.
 
     Args:
+        kept: what the run keeps of its config, see `going_on.kept_of`.
         tensors: `module:callable` that lists every tensor of a config's state.
     """
 
     run_id: str
     config_digest: str
     tokenizer: str
+    kept: dict[str, Any] = field(default_factory=dict)  # Any: JSON
     tensors: str = "raymega.worker.state:checkpoint_tensors"
 
     def tensors_of(self, config: Config) -> tuple[TensorInfo, ...]:
@@ -71,6 +73,7 @@ class Publisher:
             seed=self.config.run.seed,
             config_digest=self.imprint.config_digest,
             tokenizer=self.imprint.tokenizer,
+            kept=self.imprint.kept,
             scalars={TOKENS_TOTAL: float(tokens_total), SKIPPED: float(skipped), **scale.to_scalars()},
             tensors=self.imprint.tensors_of(self.config),
             shards=shards_of(file for worker in workers for file in saved[worker]),

@@ -23,6 +23,7 @@ from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle, follow, signals
 from raymega.driver.console import Console
+from raymega.driver.going_on import kept_of
 from raymega.driver.in_a_job import leave, leaves_after_s
 from raymega.driver.launch import Launch
 from raymega.driver.live_view import open_console
@@ -183,6 +184,7 @@ def launch_of(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
             run_id=facts.name,
             config_digest=prepared.digest,
             tokenizer=prepared.data.tokenizer.fingerprint,
+            kept=kept_of(prepared.config, sources=prepared.data.sources),
         ),
         facts=facts,
         eval_batches=prepared.eval_batches,

@@ -1,7 +1,7 @@
 """The manifest of a checkpoint: what it is, every tensor of the state, every file with its checksum.
 
     {"format": 1, "run_id": "nano-3f", "step": 40, "generation": 1000001, "samples": 640, "seed": 7,
-     "config_digest": "...", "tokenizer": "...", "scalars": {},
+     "config_digest": "...", "tokenizer": "...", "scalars": {}, "kept": {"model.rope_theta": 10000.0, ...},
      "tensors": [{"name": "layers.7.attn.wq", "kind": "param", "shape": [96, 96], "dtype": "F32"}, ...],
      "shards":  [{"file": "g1000001-w0-0-5f1c93aa.safetensors", "bytes": 73912, "xxh3_128": "...",
                   "pieces": {"layers.7.attn.wq|param|0:96,0:48": "<xxh3_128>", ...}}, ...],
@@ -94,6 +94,7 @@ class Manifest:
         config_digest: of the config that was trained.
         tokenizer: fingerprint of the tokenizer.
         scalars: counters that are state, by name (loss scale and the like).
+        kept: key of the config -> value that a run keeps for as long as it lasts; empty where it was not written down.
         tensors: every whole tensor of the state.
         shards: every file.
     """
@@ -106,6 +107,7 @@ class Manifest:
     config_digest: str
     tokenizer: str
     scalars: dict[str, float] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)  # Any: JSON
     tensors: tuple[TensorInfo, ...]
     shards: tuple[ShardFile, ...]
 
@@ -129,7 +131,7 @@ class Manifest:
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        facts = {name: getattr(self, name) for name in _FACTS}
+        facts = {name: getattr(self, name) for name in _FACTS} | ({"kept": self.kept} if self.kept else {})
         tensors = [{**asdict(tensor), "shape": list(tensor.shape)} for tensor in self.tensors]
         return {"format": FORMAT, **facts, "tensors": tensors, "shards": [shard.to_json() for shard in self.shards]}
 
@@ -153,7 +155,8 @@ def parse(text: str) -> Manifest:
             raise StateError("the manifest is corrupt: its text does not have the checksum that it names")
         tensors = tuple(TensorInfo(**{**entry, "shape": tuple(entry["shape"])}) for entry in data["tensors"])
         shards = tuple(ShardFile.from_json(entry) for entry in data["shards"])
-        return Manifest(**{name: data[name] for name in _FACTS}, tensors=tensors, shards=shards)
+        facts = {name: data[name] for name in _FACTS}
+        return Manifest(**facts, kept=data.get("kept", {}), tensors=tensors, shards=shards)
     except KeyError as error:
         raise StateError(f"the manifest is corrupt: an entry lacks {error.args[0]!r}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

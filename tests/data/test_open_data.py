@@ -1,6 +1,8 @@
 """Opening data: what the config names is found, checked, blended, and prepared where it ships with raymega."""
 
 import os
+import re
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +83,21 @@ def test_a_blend_is_drawn_from_all_its_sources(tmp_path: Path, config: DataConfi
     assert [int((batch.ids[:, 0] == ord("!")).sum()) for batch in batches] == [2] * 20
     numbers = [number_of(row) for batch in batches for row in batch.ids if row[0] != ord("!")]
     assert sorted(numbers[:60]) == list(range(60))
+
+
+def test_a_corpus_is_known_by_its_rows_and_share_wherever_it_lies(tmp_path: Path, config: DataConfig) -> None:
+    (tmp_path / "other").mkdir()
+    other = str(numbered_rows(tmp_path / "other", num_rows=30))
+    moved = shutil.copytree(str(config.train), tmp_path / "moved")
+    weighed = DataConfig(
+        train=(Blend(path=str(moved), weight=1), Blend(path=other, weight=3)), tokenizer="byte", seq_len=24
+    )
+    [alone] = open_data(config, seed=1).sources
+    assert re.fullmatch("60 rows of digest [0-9a-f]{16}", alone)
+    first, second = open_data(weighed, seed=1).sources
+    assert first == f"{alone} at 1 of 4"
+    assert second.startswith("30 rows of digest ")
+    assert second.endswith(" at 3 of 4")
 
 
 def test_inputs_and_targets_of_a_sample_come_from_the_same_row(config: DataConfig) -> None:

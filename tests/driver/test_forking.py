@@ -68,9 +68,9 @@ def test_the_other_run_is_only_read(demo: RunDirectory):
     [
         ("demo", "auto", "", ConfigError, "something in .*/demo already"),
         ("hot", "5", "", StateError, "no checkpoint of step 5; there are: 3, 12"),
-        ("hot", "auto", "training.batch_size=32", ConfigError, r"training\.batch_size: 32 is not that of"),
-        ("hot", "auto", "run.seed=8", ConfigError, r"run\.seed: 8 is not the seed"),
-        ("hot", "auto", "data.tokenizer=shakespeare-2k", ConfigError, "its ids stand for other text"),
+        ("hot", "auto", "training.batch_size=32", ConfigError, r"training\.batch_size is 32, was 16"),
+        ("hot", "auto", "run.seed=8", ConfigError, r"run\.seed is 8, was 7"),
+        ("hot", "auto", "data.tokenizer=shakespeare-2k", ConfigError, "data.tokenizer is of fingerprint .*, was of"),
         ("hot", "auto", "model.hidden_size=48", StateError, r"does not fit: .*run\.init_from takes the parameters"),
         ("hot", "auto", "training.larning_rate=1", ConfigError, "larning_rate"),
         ("hot", "auto", "checkpoint.path={demo}/checkpoints", ConfigError, "checkpoints of another run"),

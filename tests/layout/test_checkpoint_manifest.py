@@ -39,6 +39,13 @@ def test_a_manifest_is_read_back_equal_with_the_same_checksum():
     assert json.loads(MANIFEST.to_text())["checksum"] == MANIFEST.checksum
 
 
+def test_what_a_run_keeps_is_told_and_one_that_does_not_tell_is_read_as_it_was():
+    telling = replace(MANIFEST, kept={"model.norm_eps": 1e-5, "model.custom": None})
+    assert parse(telling.to_text()) == telling
+    assert "kept" not in MANIFEST.to_text()
+    assert telling.checksum != MANIFEST.checksum
+
+
 def test_equal_states_have_equal_checksums_and_no_others():
     assert replace(MANIFEST).checksum == MANIFEST.checksum
     assert replace(MANIFEST, samples=641).checksum != MANIFEST.checksum
