@@ -33,7 +33,7 @@ NUM_ROUNDS = 8
 """Rounds of the network; 8 mix small domains well (tested), and cost nothing beside reading a row."""
 
 MAX_PERIOD = 4096
-"""The longest period of a blend, in positions; shares are exact to 1 / (2 * MAX_PERIOD)."""
+"""The longest period of a blend, in positions; every share is within 1 / MAX_PERIOD of its weight's."""
 
 NO_ROW = -1
 """The position of a row that only fills up the last validation batch."""
@@ -168,14 +168,13 @@ def _feistel(index: UInt64s, keys: UInt64s, *, num_rows: int) -> UInt64s:
 
 def _shares(weights: NDArray[np.float64]) -> Int64s:
     """Whole shares with weights' proportions: of the shortest period that is exact, else of the closest one."""
-    fractions = weights / weights.sum()
-    periods = np.arange(1, MAX_PERIOD + 1)
-    scaled = fractions[None, :] * periods[:, None]  # [periods, sources]
-    error = np.abs(np.rint(scaled) / periods[:, None] - fractions).max(axis=1)
-    best = int(np.argmax(error <= max(1e-12, error.min())))
-    shares: Int64s = np.floor(scaled[best] + 1e-9).astype(np.int64)
-    missing = best + 1 - int(shares.sum())
-    shares[np.argsort(shares - scaled[best], kind="stable")[:missing]] += 1
+    _, exponent = np.frexp(weights.max())
+    weights_of_1 = np.ldexp(weights, -exponent)  # the largest is in [0.5, 1), so that no sum overflows; exact
+    fractions = weights_of_1 / weights_of_1.sum()
+    periods = np.arange(1, MAX_PERIOD + 1)[:, None]  # [periods, 1]
+    dealt = _largest_remainder(fractions * periods)  # [periods, sources]
+    error = np.abs(dealt / periods - fractions).max(axis=1)  # [periods], of the last one below 1 / MAX_PERIOD
+    shares: Int64s = dealt[np.argmax(error <= max(1e-12, error.min()))]
     if shares.min() < 1:
         small = int(shares.argmin())
         raise ConfigError(
@@ -184,6 +183,17 @@ def _shares(weights: NDArray[np.float64]) -> Int64s:
             source=small,
         )
     return shares
+
+
+def _largest_remainder(scaled: NDArray[np.float64]) -> Int64s:
+    """Each line as whole numbers of the same sum: rounded down, and up where the most would be lost; ties to the first.
+
+    Source: Hamilton's method of apportionment; no number moves by 1 or more.
+    """
+    low = np.floor(scaled + 1e-9)  # [periods, sources]
+    missing = np.rint(scaled.sum(axis=1)) - low.sum(axis=1)  # [periods]
+    place = np.argsort(np.argsort(low - scaled, axis=1, kind="stable"), axis=1)
+    return np.asarray(low + (place < missing[:, None]), dtype=np.int64)
 
 
 def _largest_deficit(shares: Int64s) -> Int64s:

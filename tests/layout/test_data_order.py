@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.errors import ConfigError
-from raymega.layout.data_order import NO_ROW, BlendOrder, DataOrder, ValidOrder, step_positions
+from raymega.layout.data_order import MAX_PERIOD, NO_ROW, BlendOrder, DataOrder, ValidOrder, step_positions
 
 sizes = st.integers(1, 500)
 seeds = st.integers(0, 2**63 - 1)
@@ -140,6 +140,19 @@ def test_irrational_weights_are_kept_to_the_resolution_of_the_period() -> None:
     weights = np.array([np.pi, np.e, 1.0])
     blend = BlendOrder.build([5, 5, 5], weights=weights.tolist(), seed=0, shuffle=True)
     assert np.abs(blend.shares / blend.shares.sum() - weights / weights.sum()).max() < 1 / 8192
+
+
+@given(weights=st.lists(st.floats(0.01, 1), min_size=2, max_size=40))
+@settings(max_examples=20, deadline=None)
+def test_every_share_is_within_one_position_of_the_longest_period(weights: list[float]) -> None:
+    blend = BlendOrder.build([5] * len(weights), weights=weights, seed=0, shuffle=True)
+    wanted = np.array(weights) / sum(weights)
+    assert np.abs(blend.shares / blend.shares.sum() - wanted).max() < 1 / MAX_PERIOD
+
+
+def test_a_blend_of_the_largest_numbers_is_that_of_ones() -> None:
+    large = BlendOrder.build([5, 5, 5], weights=[1e308, 1e308, 1e308], seed=0, shuffle=True)
+    assert large.shares.tolist() == [1, 1, 1]
 
 
 def test_a_weight_that_no_period_can_hold_is_refused() -> None:
