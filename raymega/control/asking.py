@@ -67,8 +67,29 @@ def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> D
     if not isinstance(after, Training):
         return accepted(Decision(state=after), event, f"{told}: taken up as soon as the run trains")
     decision = proceed(brain, after, now)
-    why = f"{event.cause}; " if event.cause and decision.reason else ""
-    return accepted(decision, event, f"{why}{decision.reason}" or f"{told}: the run is so already")
+    if decision.reason:
+        return accepted(decision, event, f"{event.cause}; {decision.reason}" if event.cause else decision.reason)
+    if not wish.pending:
+        return accepted(decision, event, f"{told}: the run is so already")
+    return _without_news(brain, state, decision, event, told=told, now=now)
+
+
+def _without_news(
+    brain: Brain, state: Training, decision: Decision, event: ResizeAsked, *, told: str, now: float
+) -> Decision:
+    """The answer to a wish that has set nothing going: it is underway already, has to wait, or cannot be."""
+    after = decision.state
+    assert isinstance(after, Training), "nothing was set going"
+    assert brain.moves is not None, "else it was refused"
+    hold_s = after.story.outlook.hold_until - now
+    if after.change is not None:
+        return accepted(decision, event, f"{told}: underway already, {after.change.plan.mesh} is being prepared")
+    if hold_s > 0:
+        return accepted(decision, event, f"{told}: taken up in {hold_s:.0f} s, since a change was given up just now")
+    found = propose(brain, with_step_price(after), ways_of(brain, after, brain.moves), now)
+    if event.request is not None:
+        return refused(state, event, f"{told}: {found.reason}")
+    return accepted(decision, event, f"{told}: {found.reason}")
 
 
 def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Decision:

@@ -37,7 +37,9 @@ def propose(brain: Brain, training: Training, ways: Ways, now: float) -> Proposa
     story, prices, seen = training.story, training.story.outlook.prices, ways.seen
     steps_left = brain.rules.steps - max(training.granted, story.committed + 1)
     if steps_left < 1:
-        return Proposal(change=None, choice=None, reason="no step is left after the next boundary")
+        return Proposal(
+            change=None, choice=None, reason=f"no step is left: the next boundary is the end, at {brain.rules.steps}"
+        )
     rows = [_priced(brain, training, seen, way, now) for way in ways.rows]
     offers = _in_time([row for row in rows if isinstance(row, Offer)], seen, now)
     barred = [row for row in rows if isinstance(row, Barred)]

@@ -253,6 +253,19 @@ def test_a_change_is_dropped_where_no_step_is_left():
     hands.tell_at[19] = ResizeAsked(request=1, devices=2)
     last, _ = play(hands, steps=20)
     assert (last.exit_code, told(hands, WriteTransition)) == (0, [])
+    (answer,) = told(hands, Answer)
+    assert not answer.accepted
+    assert answer.reason == "2 devices: no step is left: the next boundary is the end, at 20"
+
+
+def test_a_wish_that_is_underway_already_is_told_so_and_one_that_is_fulfilled_as_well():
+    hands = FakeHands(nodes=nodes(4), work=True, step_s=0.3)
+    for t, request in ((4.0, 1), (4.05, 2), (9.0, 3)):
+        hands.tell(t, ResizeAsked(request=request, devices=2))
+    play(hands)
+    _, again, late = [answer.reason for answer in told(hands, Answer)]
+    assert again == "2 devices: underway already, dp=1 tp=1 pp=2 is being prepared"
+    assert late == "2 devices: the run is so already"
 
 
 def test_the_step_before_a_move_is_summed_in_full_where_gradients_are_coded():
