@@ -124,14 +124,28 @@ def _size(node: yaml.Node, *, known: dict[yaml.Node, int]) -> int:
     return known[node]
 
 
+def _joined(text: str) -> str | None:
+    """The text with its pairs of surrogates joined, as JSON escapes one character; None if half of one is alone."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return None
+
+
 def _entry(node: yaml.Node, *, key: str, source: str, faults: list[Fault]) -> Entry:
     place = Place(source=source, line=node.start_mark.line + 1)
     if node.tag not in PLAIN_TAGS:
         faults.append(Fault(key=key, problem=f"{node.tag} is a YAML tag", way_out="Write a plain value", place=place))
     if isinstance(node, yaml.ScalarNode):
-        if "\0" in node.value:
-            faults.append(Fault(key=key, problem="a NUL character in it", way_out="Leave it out", place=place))
-        return Scalar(text=node.value, plain=node.style is None, place=place)
+        text = _joined(node.value)
+        if text is None or "\0" in text:
+            problem = (
+                "half a character (a surrogate without its other half) in it"
+                if text is None
+                else "a NUL character in it"
+            )
+            faults.append(Fault(key=key, problem=problem, way_out="Leave it out", place=place))
+        return Scalar(text=text or "", plain=node.style is None, place=place)
     if isinstance(node, yaml.SequenceNode):
         items = tuple(
             _entry(item, key=f"{key}[{i}]", source=source, faults=faults) for i, item in enumerate(node.value)

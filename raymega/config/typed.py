@@ -21,7 +21,7 @@ from raymega.config.text import Entry, Listing, Mapping, Scalar
 NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 LEADING_ZERO = re.compile(r"[-+]?0\d")
 TRUE, FALSE = {"true", "yes", "on"}, {"false", "no", "off"}
-POWER = re.compile(r"(\d+)(?:\*\*|\^)(\d+)")
+POWER = re.compile(r"(\d{1,19})(?:\*\*|\^)(\d{1,19})")
 LARGEST = 2**63 - 1
 
 
@@ -193,9 +193,10 @@ def _example(want: Any, text: str) -> str:
         return text.lstrip("+-0") or "0"
     if kind is int and power and int(power[2]) < LARGEST.bit_length():
         return str(int(power[1]) ** int(power[2]))
-    if kind is int and NUMBER.fullmatch(text) and abs(float(text)) < LARGEST and float(text) > (low or 0):
-        return f"{floor(float(text))} or {ceil(float(text))}"
-    if NUMBER.fullmatch(text) and low is not None and float(text) < low:
+    number = Decimal(text) if NUMBER.fullmatch(text) else None  # takes all that NUMBER does; float takes no 1__0
+    if kind is int and number is not None and (low or 0) < number < LARGEST:
+        return f"{floor(number)} or {ceil(number)}"
+    if number is not None and low is not None and number < low:
         return f"{low} or more"
     return {int: "it out, as in 4096 or 1e5", float: "it out, as in 0.1 or 6e-5", bool: "true or false"}.get(
         kind, in_words(want)

@@ -76,6 +76,9 @@ def test_the_exponent_form_is_a_number_in_every_number_field(key: str):
         ("training.betas", "[0.9]", "a list of 2 entries"),
         ("training.betas", "0.9", "a list of 2 entries"),
         ("training.steps", "4096.5", "Write 4096 or 4097"),
+        ("training.steps", "1_.5", "Write 1 or 2"),
+        ("training.steps", "-1__0", "Write 1 or more"),
+        ("training.steps", f"{'9' * 5000}**2", "Write it out"),
         ("training.steps", "010", "Write 10"),
         ("training.steps", "1:30", "1:30 found; a whole number of at least 1"),
         ("training.steps", "no", "a whole number"),
@@ -130,6 +133,10 @@ ALIASES_OF_ALIASES = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join(9 * [f'
         ("model: &m {init: *m}\n", "run.yaml: a part holds itself"),
         (ALIASES_OF_ALIASES, "run.yaml: more than 10,000 entries, with aliases written out. Use fewer aliases."),
         ('data: {tokenizer: "a\\0b"}\n', "run.yaml:1: data.tokenizer: a NUL character in it. Leave it out."),
+        (
+            'run: {dir: "a\\ud83d"}\n',
+            "run.yaml:1: run.dir: half a character (a surrogate without its other half) in it.",
+        ),
         ("model: " + 9000 * "[", "lies too deep in others"),
         ("model:\n  ? [a, b]\n  : 3\n", "run.yaml:2: model: a list or a section is no key"),
         ("training: {lr: 1e99999999999999999999, steps: 1e99999999999999999999}\n", "run.yaml: 2 faults"),
@@ -194,6 +201,10 @@ def test_set_lays_over_the_file_key_by_key_and_the_last_one_counts():
     config = loaded(text, *sets)
     assert (config.model.hidden_size, config.model.init.std, config.model.num_layers) == (96, 0.3, 2)
     assert (config.training.lr, config.log.trace_steps) == (2e-4, (2, 3))
+
+
+def test_a_character_that_json_escapes_as_a_pair_is_one():
+    assert loaded('run: {dir: "/\\ud83d\\ude00"}\n').run.dir == "/\N{GRINNING FACE}"
 
 
 @pytest.mark.parametrize("name", preset_names())
