@@ -75,7 +75,7 @@ def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> D
 
 
 def _without_news(
-    brain: Brain, state: Training, decision: Decision, event: ResizeAsked, *, told: str, now: float
+    brain: Brain, state: Live, decision: Decision, event: ResizeAsked, *, told: str, now: float
 ) -> Decision:
     """The answer to a wish that has set nothing going: it is underway already, has to wait, or cannot be."""
     after = decision.state

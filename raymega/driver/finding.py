@@ -62,5 +62,7 @@ def refuse_if_over(name: str, directory: RunDirectory) -> None:
     if owner is None or owner.is_gone(time.time()):
         over = end_of(directory)
         why = f"it is over: {over['reason']}" if over is not None else "its controller is gone"
-        again = f"To go on: raymega train {quote(str(directory.config))}"
+        done = 0 if over is None else over["step"]
+        more = f" --set training.steps={2 * done}" if done >= directory.read_config().training.steps else ""
+        again = f"To go on: raymega train {quote(str(directory.config))}{more}"
         raise ConfigError(f"run {name} does not train: {why}. {again}")

@@ -46,7 +46,7 @@ class Forked:
     steps: int
 
     def __str__(self) -> str:
-        more = "" if self.step < self.steps else f" --set training.steps={2 * self.steps}"
+        more = "" if self.step < self.steps else f" --set training.steps={2 * self.step}"
         return (
             f"{self.run.path.name}: forked from {self.of} after step {self.step} of {self.steps}, in {self.run.path}\n"
             f"to go on: raymega train {quote(str(self.run.config))}{more}"

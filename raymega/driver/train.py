@@ -204,10 +204,11 @@ def _hand_over(prepared: Prepared, *, console: Console) -> NoReturn:
 
 def _nothing_to_do(prepared: Prepared) -> str:
     assert prepared.checkpoint is not None, "only a run that has trained has nothing to do"
-    steps, run_dir = prepared.config.training.steps, prepared.run_dir
+    config, run_dir, step = prepared.config, prepared.run_dir, prepared.checkpoint.step
     return (
-        f"run {prepared.config.run.name} is finished: step {prepared.checkpoint.step} of {steps} is saved in "
-        f"{run_dir.path}. To train on: raymega train {quote(str(run_dir.config))} --set training.steps={2 * steps}"
+        f"run {config.run.name} is finished: step {step} is saved in {run_dir.path}, and training.steps="
+        f"{config.training.steps} asks for no more. To train on: raymega train {quote(str(run_dir.config))} --set "
+        f"training.steps={2 * step}. To begin another run, choose another run.name: this one is in use by it."
     )
 
 

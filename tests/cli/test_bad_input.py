@@ -179,6 +179,13 @@ def have(monkeypatch, session: Callable[[], object]) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: [row("1", CPU=1.0)])
 
 
+def test_a_run_that_has_the_steps_already_says_how_many_more_are_more(raymega, monkeypatch):
+    have(monkeypatch, lambda: pytest.fail("a Ray was asked for"))
+    ended = raymega("train", "run.yaml", "--set", "training.steps=15")
+    assert (ended.code, "step 20 is saved" in ended.out, "--set training.steps=40." in ended.out) == (0, True, True)
+    assert "choose another run.name" in ended.out
+
+
 @pytest.mark.parametrize("name", ["demo", "fresh"])
 def test_a_cluster_that_is_too_small_is_refused_before_a_run_is_changed_or_made(raymega, monkeypatch, name: str):
     have(monkeypatch, lambda: nullcontext(RaySession(owned=False, start_s=0.0)))

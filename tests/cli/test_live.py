@@ -71,7 +71,7 @@ def controller(run, monkeypatch) -> FakeController:
 
 
 def over(run: Path) -> None:
-    line = {"event": "RunEnded", "exit_code": 0, "reason": "all 20 steps are committed and saved"}
+    line = {"event": "RunEnded", "step": 100, "exit_code": 0, "reason": "all 100 steps are committed and saved"}
     (run / "events.jsonl").write_text(json.dumps(line) + "\n")
 
 
@@ -148,8 +148,8 @@ def test_a_run_that_is_over_cannot_be_changed_but_is_stopped_already(raymega, ru
     assert raymega("rewind", "demo", "--step", "7").code == 2
     ended = raymega("resize", "demo", "--devices", "2")
     assert ended.code == 2
-    assert "run demo does not train: it is over: all 20 steps" in ended.err
-    assert f"raymega train {run}/config.yaml" in ended.err
+    assert "run demo does not train: it is over: all 100 steps" in ended.err
+    assert f"raymega train {run}/config.yaml --set training.steps=200" in ended.err
     assert raymega("stop", "demo").code == 0
 
 
