@@ -17,32 +17,13 @@ bits. A block with an element that is not finite is sent as nan, so the step is 
 "1-bit stochastic gradient descent"; blocks: Dettmers et al. 2022 (arXiv 2110.02861), section 2.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-Codec = Literal["fp32", "bf16", "fp16", "int8"]
+from raymega.comm.coded import BLOCK, DTYPES, Codec, int8_parts, num_blocks
 
-BLOCK = 256  # elements that share a scale
-ALIGN_BYTES = 16
 CHUNK_ELEMENTS = 1 << 16  # at a time: 256 KiB, which a core's cache holds; whole blocks
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _LEAST_SCALE = torch.finfo(torch.float32).tiny  # below it an inverse may not be finite
-
-
-def encoded_bytes(num_elements: int, *, codec: Codec) -> int:
-    """Bytes of a stretch; a multiple of `ALIGN_BYTES`."""
-    if codec == "int8":
-        num_bytes = 4 * num_blocks(num_elements) + num_elements
-    else:
-        num_bytes = num_elements * _DTYPES[codec].itemsize
-    return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-def num_blocks(num_elements: int) -> int:
-    """Scales of an int8 stretch, which come first in it."""
-    return -(-num_elements // BLOCK)
 
 
 @torch.no_grad()
@@ -62,11 +43,11 @@ def encode(grad: Tensor, *, residual: Tensor, scale: float, codec: Codec, wire: 
         part = slice(first, min(first + CHUNK_ELEMENTS, grad.numel()))
         value = torch.mul(grad[part], 1.0 / scale).add_(residual[part])
         if codec == "int8":
-            scales, codes = _int8_parts(wire, num_elements=grad.numel())
+            scales, codes = int8_parts(wire, num_elements=grad.numel())
             blocks = slice(part.start // BLOCK, num_blocks(part.stop))
             sent = _encode_int8(value, scales=scales[blocks], codes=codes[part])
         else:
-            codes = wire.view(_DTYPES[codec])[part]
+            codes = wire.view(DTYPES[codec])[part]
             sent = codes.copy_(value).float()
         torch.sub(value, sent, out=left[part])
     return None
@@ -80,19 +61,13 @@ def add_decoded(wire: Tensor, *, codec: Codec, out: Tensor) -> None:
 
         return add_on_cuda(wire, codec=codec, out=out)
     if codec != "int8":
-        out.add_(wire.view(_DTYPES[codec])[: out.numel()].float())
+        out.add_(wire.view(DTYPES[codec])[: out.numel()].float())
         return None
-    scales, codes = _int8_parts(wire, num_elements=out.numel())
+    scales, codes = int8_parts(wire, num_elements=out.numel())
     for first in range(0, out.numel(), CHUNK_ELEMENTS):
         part = slice(first, min(first + CHUNK_ELEMENTS, out.numel()))
         out[part].add_(_decoded_int8(codes[part], scales=scales[part.start // BLOCK : num_blocks(part.stop)]))
     return None
-
-
-def _int8_parts(wire: Tensor, *, num_elements: int) -> tuple[Tensor, Tensor]:
-    """Scales [blocks] fp32, codes [n] int8."""
-    at = 4 * num_blocks(num_elements)
-    return wire[:at].view(torch.float32), wire[at : at + num_elements].view(torch.int8)
 
 
 def _encode_int8(value: Tensor, *, scales: Tensor, codes: Tensor) -> Tensor:

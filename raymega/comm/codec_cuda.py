@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raymega.comm.codec import BLOCK, Codec, _int8_parts
+from raymega.comm.coded import BLOCK, Codec, int8_parts
 from raymega.errors import ConfigError
 
 
@@ -39,7 +39,7 @@ def add_on_cuda(wire: Tensor, *, codec: Codec, out: Tensor) -> None:
 
 
 def _parts(wire: Tensor, codec: Codec, num_elements: int) -> tuple[Tensor, ...]:
-    return _int8_parts(wire, num_elements=num_elements) if codec == "int8" else (wire,)
+    return int8_parts(wire, num_elements=num_elements) if codec == "int8" else (wire,)
 
 
 def _launch(name: str, *arguments: Any) -> None:  # Any: tensors, whole numbers, CuPy's numbers

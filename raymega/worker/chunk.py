@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from raymega.checkpoint.state_item import StateItem
-from raymega.comm.codec import Codec
+from raymega.comm.coded import Codec
 from raymega.comm.port import GroupPort
 from raymega.config.schema import Config
 from raymega.model.seeding import fill_first_values

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raymega.comm.codec import Codec, add_decoded, encode, encoded_bytes
+from raymega.comm.codec import add_decoded, encode
+from raymega.comm.coded import Codec, encoded_bytes
 from raymega.comm.group import Group
 from raymega.layout.tp_split import replicas
 from raymega.model.flat_params import FlatParams

@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymega.comm.codec import BLOCK, CHUNK_ELEMENTS, add_decoded, encode, encoded_bytes
+from raymega.comm.codec import CHUNK_ELEMENTS, add_decoded, encode
 from raymega.comm.codec_cuda import source
+from raymega.comm.coded import BLOCK, encoded_bytes
 
 CODECS = ["fp32", "bf16", "fp16", "int8"]
 ARCH = "compute_80"  # the oldest on which the others' instructions are there too
