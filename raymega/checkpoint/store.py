@@ -22,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from raymega.config.local_path import local_path
 from raymega.errors import ConfigError
 
 
@@ -73,9 +74,9 @@ class Store(Protocol):
 
 
 def open_store(uri: str) -> Store:
-    """The store at a path or URI; it need not exist. Raises: ConfigError for a URI that no storage has."""
+    """The store at a path or URI; it need not exist. Raises: ConfigError for one that no storage has."""
     if "://" not in uri:
-        return LocalStore(Path(uri).expanduser().absolute())
+        return LocalStore(local_path(uri, key="checkpoints"))
     try:
         found, root = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowException, ValueError) as error:

@@ -121,6 +121,14 @@ def _the_name_names_a_directory(config: Config) -> Fault | None:
     return Fault(key="run.name", problem=problem, way_out=f"Use {plain_name(name)}")
 
 
+def _the_run_directory_is_local(config: Config) -> Fault | None:
+    place = config.run.dir
+    if "://" not in place:
+        return None
+    problem = f"{place} is a URI; a run's directory is on a file system that all nodes share"
+    return Fault(key="run.dir", problem=problem, way_out="Use a path; checkpoint.path may be a URI")
+
+
 def _a_blend_has_parts(config: Config) -> Fault | None:
     if config.data.train != ():
         return None
@@ -141,6 +149,7 @@ RATES = ("training.lr", "training.min_lr", "training.lr_schedule")
 
 RULES = (
     Rule(broken=_the_name_names_a_directory, reads=("run.name",)),
+    Rule(broken=_the_run_directory_is_local, reads=("run.dir",)),
     Rule(broken=rules_model.heads_cut_the_hidden_size, reads=HEADS),
     Rule(broken=rules_model.kv_heads_divide_the_heads, reads=KV),
     Rule(broken=rules_model.rotary_turns_pairs, reads=HEADS),

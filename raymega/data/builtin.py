@@ -12,6 +12,7 @@ from pathlib import Path
 
 import xxhash
 
+from raymega.config.local_path import local_path
 from raymega.data.documents import spans_of
 from raymega.data.encode import Encoder
 from raymega.data.inputs import expand
@@ -43,5 +44,5 @@ def builtin_directory(name: str, *, tokenizer: Tokenizer, seq_len: int) -> Path:
 
 
 def cache_directory() -> Path:
-    """Where raymega keeps what it can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raymega"
+    """Where raymega keeps what it can make again. Raises: ConfigError where this user has no home directory."""
+    return local_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", key="XDG_CACHE_HOME") / "raymega"

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import ArrowInvalid, fs
 
+from raymega.config.local_path import local_path
 from raymega.errors import ConfigError, DataError
 
 Kind = Literal["txt", "jsonl", "parquet"]
@@ -134,7 +135,7 @@ def _hidden(path: str) -> bool:
 def _root_and_path(text: str) -> tuple[str, str]:
     """The file system's own URI (nothing but scheme, host and options) and the path in it."""
     if "://" not in text:
-        return "", os.path.abspath(os.path.expanduser(text))
+        return "", os.path.abspath(local_path(text, key="an input"))
     scheme, rest = text.split("://", 1)
     place, _, query = rest.partition("?") if not any(c in rest.partition("?")[0] for c in "*[") else _glob_query(rest)
     authority, _, path = place.partition("/")

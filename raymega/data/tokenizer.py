@@ -11,6 +11,7 @@ end another. Tokenizers are compared by fingerprint, a digest of what the file s
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,9 +103,9 @@ def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
     if spec in BUILTIN_TOKENIZERS:
         text = (files("raymega") / "corpora" / f"{spec}.json").read_text(encoding="utf-8")
         return tokenizer_of_json(text, name=spec, eod_token=eod_token)
-    path = Path(spec) / TOKENIZER if Path(spec).is_dir() else Path(spec)
-    prepared = load_manifest(str(path.parent)).tokenizer if (path.parent / MANIFEST).exists() else None
-    if prepared is not None and prepared.name == "byte" and not path.exists():
+    path = Path(spec) / TOKENIZER if os.path.isdir(spec) else Path(spec)
+    prepared = load_manifest(str(path.parent)).tokenizer if os.path.exists(path.parent / MANIFEST) else None
+    if prepared is not None and prepared.name == "byte" and not os.path.exists(path):
         return ByteTokenizer()
     try:
         text = path.read_text(encoding="utf-8")

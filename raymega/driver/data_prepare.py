@@ -20,6 +20,7 @@ import pyarrow as pa
 import ray
 import ray.data
 
+from raymega.config.local_path import local_path
 from raymega.data.bpe import train_bpe
 from raymega.data.documents import Span, pieces_of, spans_of
 from raymega.data.encode import Encoder
@@ -82,7 +83,7 @@ def prepare(
         tokenizer=_tokenizer(tokenizer, spans=spans, text_field=text_field, eod_token=eod_token), text_field=text_field
     )
     layout = Layout(tokenizer=encoder.tokenizer, seq_len=seq_len, valid_fraction=valid_fraction)
-    directory = Path(out).expanduser().absolute()
+    directory = local_path(out, key="--out")
     with ray_session(cpus=os.cpu_count() or 1), closing(_tables(spans, encoder=encoder)) as tables:
         manifest = write_dataset(tables, out=directory, layout=layout)
     return Prepared(directory=directory, manifest=manifest, num_files=len(files))
@@ -96,7 +97,7 @@ def _check(out: str, *, seq_len: int, valid_fraction: float) -> None:
         faults.append(f"--valid-fraction {valid_fraction:g}: a share lies in [0, 1). Give for example 0.05.")
     if "://" in out:
         faults.append(f"--out {out}: shards are read through memory maps. Give a local or shared directory.")
-    elif Path(out).expanduser().exists():
+    elif os.path.exists(local_path(out, key="--out")):
         faults.append(f"--out {out} exists. Give a new directory, or remove this one first.")
     if faults:
         raise ConfigError("\n".join(faults))

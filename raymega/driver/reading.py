@@ -1,6 +1,7 @@
 """What people's words stand for, typed or in Python: a config, a step to resume at, a run's directory, a cluster."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from raymega.plan.cluster_presets import cluster_from, cluster_of
 from raymega.plan.fitted import PUBLISHED, Constants
 
 RUNS = Path("runs")
+STEP_DIGITS = 19  # of the largest number of steps that a config may ask for
 Resume = int | str
 """A step, `auto` or `none`."""
 Words = str | Config | dict[str, Any]
@@ -29,7 +31,7 @@ def config_of(word: str, *, overrides: tuple[str, ...]) -> Config:
 
     Raises: ConfigError if there is neither, it cannot be read, or it is faulty.
     """
-    if word in preset_names() and not Path(word).exists():
+    if word in preset_names() and not os.path.exists(word):
         return load(preset_text(word), source=f"preset {word}", overrides=overrides)
     return load(_text_of(Path(word)), source=word, overrides=overrides)
 
@@ -77,18 +79,19 @@ def resume_of(word: str) -> Resume:
     """Read `--resume`. Raises: ConfigError if it is no step, `auto` or `none`."""
     if word in ("auto", "none"):
         return word
-    if word.isascii() and word.isdigit():
+    if word.isascii() and word.isdigit() and len(word) <= STEP_DIGITS:
         return int(word)
-    near = nearest(word, ("auto", "none"))
+    near = nearest(word[:STEP_DIGITS], ("auto", "none"))
+    said = word if len(word) <= 40 else f"{word[:40]}..."
     raise ConfigError(
-        f"--resume: {word} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
+        f"--resume: {said} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
     )
 
 
 def run_directory(word: str) -> RunDirectory:
     """The directory of the run that has this name below ./runs, or this path. Raises: StateError if there is none."""
     for path in (Path(word), RUNS / word):
-        if (path / "config.yaml").is_file():
+        if os.path.isfile(path / "config.yaml"):  # no, rather than an error, for what can be no path
             return RunDirectory(path=path.resolve())
     known = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
     near = nearest(Path(word).name, known)
@@ -98,7 +101,7 @@ def run_directory(word: str) -> RunDirectory:
 
 def checkpoints_uri(word: str) -> str:
     """Where the checkpoints of a run lie; a URI or a directory that is no run stands for itself."""
-    if "://" in word or (Path(word).is_dir() and not (Path(word) / "config.yaml").is_file()):
+    if "://" in word or (os.path.isdir(word) and not os.path.isfile(Path(word) / "config.yaml")):
         return word
     return _checkpoints_of(run_directory(word))
 

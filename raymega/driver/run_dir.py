@@ -74,7 +74,7 @@ class RunDirectory:
         """Was a run begun here? Raises: ConfigError where that cannot be seen."""
         try:
             return self.config.exists()
-        except PermissionError as error:
+        except OSError as error:
             raise ConfigError(
                 f"the run directory {self.path} cannot be entered: {error.strerror}. Set run.dir to a directory where "
                 "you may write"

@@ -153,6 +153,25 @@ def flip(step: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["train", "run.yaml", "--set", f"run.dir={'a' * 300}"], 2, "run.dir: aaa"),
+        (["train", "run.yaml", "--set", f"data.tokenizer={'a' * 300}", "--dry-run"], 2, "data.tokenizer: aaa"),
+        (["train", "run.yaml", "--set", f"checkpoint.path={'a' * 300}"], 2, "checkpoint.path: aaa"),
+        (["train", "run.yaml", "--set", "run.dir=s3://bucket/runs"], 2, "is a URI"),
+        (["train", "run.yaml", "--resume", "9" * 5000], 2, "999... found; auto, none or a step is wanted"),
+        (["status", "a" * 300], 5, "is no run"),
+        (["ckpt", "ls", "a" * 300], 5, "is no run"),
+        (["data", "prepare", "text.txt", "--out", "~no-such-user/x"], 2, "--out: ~no-such-user/x begins with a home"),
+        (["data", "prepare", "text.txt", "--out", "o", "--tokenizer", "a" * 300], 3, "cannot be read"),
+    ],
+)
+def test_a_word_that_can_be_no_path_and_no_step(raymega, words: list[str], code: int, said: str):
+    ended, told = refused(raymega, *words)
+    assert (ended, said in told) == (code, True), told
+
+
+@pytest.mark.parametrize(
     ("damaged", "resume", "words"),
     [
         ([20], "20", ["step-20", ".safetensors is corrupt", "checksum"]),

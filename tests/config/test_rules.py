@@ -106,6 +106,7 @@ def test_what_is_legal_is_accepted(changes: dict[str, object]):
          "training.decay_samples", ["inside a warm-up of 101", "Use 101 or more"]),
         ({"elastic.lease_s": 20.0}, "elastic.orphan_lease_s", ["15 s is not above lease_s 20 s", "Use 40"]),
         ({"run.name": "a b/c"}, "run.name", ["cannot name a directory", "Use a-b-c"]),
+        ({"run.dir": "s3://bucket/runs"}, "run.dir", ["is a URI", "Use a path; checkpoint.path may be a URI"]),
         ({"data.train": ()}, "data.train", ["empty"]),
     ],
 )  # fmt: skip
