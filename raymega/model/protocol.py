@@ -52,6 +52,10 @@ class Head(Protocol):
         """[B, T, V] on every shard, without a gradient."""
 
 
+PARTS = ("param_specs", "embedding", "block", "head")
+FACTORY = f"Name a function that takes one Config and returns a model with {', '.join(PARTS)}."
+
+
 class Architecture(Protocol):
     """A model, before it is cut."""
 
@@ -71,12 +75,12 @@ class Architecture(Protocol):
 def load_custom(config: Config) -> Architecture:
     """Call the function that `model.custom` names.
 
-    Raises: ConfigError if it is no `module:function`, cannot be imported, or is no function.
+    Raises: ConfigError if it is no `module:function`, cannot be imported, or takes or returns something else.
     """
     where = config.model.custom
     assert where is not None, "a custom model is named"
     module_name, _, function_name = where.partition(":")
-    if not module_name or not function_name.isidentifier():
+    if not module_name.strip() or module_name.startswith(".") or not function_name.isidentifier():
         raise ConfigError(f"model.custom is {where!r}. It names a function as `module:function`, e.g. my_model:build.")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
@@ -86,5 +90,18 @@ def load_custom(config: Config) -> Architecture:
         ) from error
     if not callable(function):
         raise ConfigError(f"model.custom is {where!r}, which is no function. Name one that returns a model.")
-    architecture: Architecture = function(config)
+    try:
+        architecture: Architecture = function(config)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # from inside of it, where its author will look
+        raise ConfigError(
+            f"model.custom is {where!r}, which cannot be called with a config: {error}. {FACTORY}"
+        ) from error
+    lacking = [name for name in PARTS if not callable(getattr(architecture, name, None))]
+    if lacking:
+        raise ConfigError(
+            f"model.custom is {where!r}, which returned a {type(architecture).__name__} without "
+            f"{', '.join(lacking)}. {FACTORY}"
+        )
     return architecture

@@ -38,13 +38,23 @@ def test_the_example_refuses_what_it_cannot_do(monkeypatch):
         architecture_of(tiny(custom="own_model:build", sequence_parallel=True))
 
 
+def test_a_fault_inside_of_the_function_is_its_authors_to_see(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr("own_model.MeanMixer", lambda config: None + 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        architecture_of(tiny(custom="own_model:build"))
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
         ("own_model", "names a function as `module:function`"),
+        (".own_model:build", "names a function as `module:function`"),
         ("own_model:", "names a function as `module:function`"),
         ("no_such_module:build", "cannot be imported: No module named 'no_such_module'"),
         ("math:pi", "'math:pi', which is no function"),
+        ("os:system", r"cannot be called with a config: .*Name a function that takes one Config and returns a model"),
+        ("builtins:repr", "returned a str without param_specs, embedding, block, head"),
         ("math:build", "cannot be imported: module 'math' has no attribute 'build'"),
     ],
 )
