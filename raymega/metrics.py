@@ -89,9 +89,10 @@ class Gauges:
     Args:
         flops_per_s: model FLOPs per second of one device (model_shape.token_flops, trained tokens, devices).
         peak_flops_per_s: what the device could do; None where it is not known.
-        memory_bytes: of the worker that holds most; `memory_total_bytes`: what its device (or machine) has.
+        memory_bytes: of the worker that holds most, on its device, or (CPU) in all its process with its libraries.
+        memory_total_bytes: what its device (or machine) has.
         bubble: share of the step in which the average worker waited for a neighbour.
-        goodput: share of worker-seconds since the start that went into committed steps.
+        goodput: share of worker-seconds since this launch that went into committed steps, by the controller's clock.
     """
 
     flops_per_s: float

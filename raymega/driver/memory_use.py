@@ -1,9 +1,10 @@
 """Memory that workers took, beside what the planner predicts for their stage.
 
-memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage
+memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage (a step's line, on CPUs, counts libraries in)
 
 On a CPU what is measured is by how much a process has grown, libraries' own buffers included; on a GPU, the allocator's
-count. The prediction is of the plan in force, and holds for a steady step.
+count. A step's line has all that a process holds on a CPU, and on a GPU the same. The prediction is of the plan in
+force, and holds for a steady step.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ from raymega.plan.job import job_of
 from raymega.plan.memory import memory_by_stage
 from raymega.plan.parallel_layout import layout_of, recompute_of
 from raymega.plan.plan import Plan, WorkerId
+
+APART = "a step's line, on CPUs, counts libraries in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,4 +46,4 @@ def memory_lines(memory: Mapping[WorkerId, MemoryUse]) -> Iterator[str]:
     if memory:
         worker, most = max(memory.items(), key=lambda item: item[1].peak_bytes)
         predicted = f"{most.predicted_bytes / 1e9:,.2f} GB predicted for its stage"
-        yield f"memory: {most.peak_bytes / 1e9:,.2f} GB of {worker} at most, {predicted}"
+        yield f"memory: {most.peak_bytes / 1e9:,.2f} GB of {worker} at most, {predicted} ({APART})"

@@ -2,7 +2,7 @@
 
 quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
 2,311 tokens/s  491,520 tokens  last line 2 s ago
-memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage
+memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage (a step's line, on CPUs, counts libraries in)
 goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
     start             36.1 s    3.0%
     useful           968.3 s   80.4%    ... and so on, to 100 %

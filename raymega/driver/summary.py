@@ -62,19 +62,26 @@ def summary(progress: Progress, *, facts: Facts) -> str:
 
 
 def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
-    """Where the worker-seconds went, in one table that adds up to all of them; as the status tells it."""
+    """Where the worker-seconds went, in one table that adds up to all of them; as the status tells it.
+
+    By the workers' own clocks, over all launches of the run. The lines of steps tell their launch alone, by the clock
+    of its controller: what it knew then.
+    """
     workers = by_worker(read_times(RunDirectory(path=Path(facts.run_dir)).workers))
     spent = all_of(workers) if workers else progress.goodput.seconds
-    yield (
-        f"  goodput        {goodput_of(spent):.1%} of {sum(spent.values()):,.1f} worker-seconds, "
-        f"useful {share_of(spent, 'useful'):.1%}"
-    )
+    known_s = f"{sum(spent.values()):,.1f} worker-seconds"
+    if goodput_of(spent) > 0:
+        yield f"  goodput        {goodput_of(spent):.1%} of {known_s}, useful {share_of(spent, 'useful'):.1%}"
+    elif sum(spent.values()) > 0:
+        yield f"  time           {known_s}, none of them in a committed step"
     yield from table_lines(spent)
+    if workers:
+        yield "    of all launches, by the workers' clocks; a step's line tells of its own, by the controller's"
     exposure = progress.exposure
-    yield (
-        f"  exposed        {exposure.of_sums:.1%} of the time of gradient sums had no backward beside it; "
-        f"waits for sums and gathered weights are {exposure.of_steps:.1%} of the steps"
-    )
+    if exposure.of_steps > 0:
+        waits = f"  waits          {exposure.of_steps:.1%} of the steps for sums of gradients and gathered weights"
+        hidden = f"; a backward hides {1 - exposure.of_sums:.1%} of the sums' time" if exposure.of_sums > 0 else ""
+        yield waits + hidden
 
 
 class SummaryFile:

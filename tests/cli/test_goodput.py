@@ -5,6 +5,7 @@ import pytest
 from raymega.control.outlook import Drain, Outlook
 from raymega.control.states import Seat, first_state, with_story
 from raymega.driver.accounting import progress_of
+from raymega.driver.exposure import Exposure
 from raymega.driver.progress import Facts, Progress
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import draining_of, resume_step_of, standbys_of, status_of
@@ -37,7 +38,29 @@ def test_status_and_summary_tell_what_the_workers_have_told_of_their_seconds(tmp
     assert status.workers["w1"]["validation"] == 4.0
     assert "goodput 68.8% of 16.0 worker-seconds, useful 62.5%\n    start               1.0 s    6.2%\n" in str(status)
     progress, facts = progress_of(run_dir), Facts(name="a", run_dir=str(tmp_path), config=CONFIG, flops_per_token=1)
-    assert "68.8% of 16.0 worker-seconds, useful 62.5%" in next(goodput_lines(progress, facts=facts))
+    first, *_, clocks = goodput_lines(progress, facts=facts)
+    assert "68.8% of 16.0 worker-seconds, useful 62.5%" in first
+    assert "of all launches, by the workers' clocks; a step's line tells of its own" in clocks
+
+
+def test_a_summary_leaves_out_shares_of_nothing(tmp_path):
+    facts = Facts(name="a", run_dir=str(tmp_path), config=CONFIG, flops_per_token=1)
+    nothing = Progress.begin(1000.0)
+    assert list(goodput_lines(nothing, facts=facts)) == []
+    started = replace(nothing, goodput=replace(nothing.goodput, seconds={"start": 8.0}))
+    first, table = goodput_lines(started, facts=facts)
+    assert first == "  time           8.0 worker-seconds, none of them in a committed step"
+    assert table.split() == ["start", "8.0", "s", "100.0%"]
+
+
+def test_waits_say_what_for_and_what_a_backward_hides(tmp_path):
+    exposure = Exposure(hidden_s=1.0, exposed_s=3.0, weights_s=1.0, steps_s=40.0)
+    progress = replace(Progress.begin(1000.0), exposure=exposure)
+    [told] = goodput_lines(progress, facts=Facts(name="a", run_dir=str(tmp_path), config=CONFIG, flops_per_token=1))
+    assert told == (
+        "  waits          10.0% of the steps for sums of gradients and gathered weights; "
+        "a backward hides 25.0% of the sums' time"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.memory_use import memory_lines, memory_of
+from raymega.driver.memory_use import APART, memory_lines, memory_of
 from raymega.driver.worker_times import WorkerTime
 from raymega.mesh import Mesh
 from raymega.plan.job import job_of
@@ -31,7 +31,7 @@ def test_each_worker_stands_beside_its_stage():
         "w0": (10**8, needs[0].total), "w1": (3 * 10**8, needs[1].total)
     }  # fmt: skip
     (line,) = memory_lines(memory)
-    assert line == f"memory: 0.30 GB of w1 at most, {needs[1].total / 1e9:,.2f} GB predicted for its stage"
+    assert line == f"memory: 0.30 GB of w1 at most, {needs[1].total / 1e9:,.2f} GB predicted for its stage ({APART})"
 
 
 def test_nothing_is_said_of_what_cannot_be_predicted():
