@@ -111,10 +111,12 @@ class Goodput:
 
 
 def _kept_share(mended: RepairUnderway, plan: Plan) -> float:
-    """Of what had been done of a step when it broke, what was not run again."""
+    """Of what had been done of a step when it broke, what was not run again.
+
+    Nobody knows how far the lost were: as far as the others, so that as much of it was theirs as of all the step.
+    """
     actions = len(plan.layers) * plan.num_microbatches * len(WHOLE)
-    done = actions - (mended.missing - mended.recomputed)
-    return 1 - mended.recomputed / done if done > 0 else 0.0
+    return 1 - mended.recomputed / actions if mended.missing < actions else 0.0
 
 
 def _of_step(event: StepCommitted, passed_s: float) -> dict[str, float]:

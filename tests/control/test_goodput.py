@@ -67,12 +67,29 @@ def test_what_a_repair_keeps_of_a_broken_step_is_no_replay():
     broke = Goodput(t=0.0).after(TRAINING, lost, 0.6)
     assert (broke.seconds["detect"], broke.seconds["replay"]) == pytest.approx((4 * 0.1, 4 * 0.5))
     actions = 2 * len(TRAINING.plan.layers) * TRAINING.plan.num_microbatches
-    repair = RepairUnderway(step=10, missing=actions - 6, recomputed=2, detect_s=0.1, since=0.6)
+    repair = RepairUnderway(step=10, missing=actions - 6, recomputed=actions // 4, detect_s=0.1, since=0.6)
     mended = broke.after(replace(TRAINING, repair=repair), step(compute=1.0), 1.6)
-    kept = 1 - 2 / 8  # eight had been done, two of them are run again
+    kept = 1 - 1 / 4  # a quarter of the step was the lost's, who had come as far as the others
     assert mended.seconds["replay"] == pytest.approx(4 * 0.5 * (1 - kept))
     assert mended.seconds["useful"] == pytest.approx(4 * 1.0 + 4 * 0.5 * kept)
     assert mended.total_s == pytest.approx(4 * 1.6)
+
+
+@pytest.mark.parametrize("kept_actions", [1, 6, 11])
+def test_how_early_a_step_breaks_does_not_change_the_share_of_it_that_is_lost(kept_actions):
+    actions = 2 * len(TRAINING.plan.layers) * TRAINING.plan.num_microbatches
+    broke = Goodput(t=0.0).after(TRAINING, WorkerLost(worker="w1", node="n1", cause="SIGKILL", silent_s=0.1), 0.6)
+    repair = RepairUnderway(step=10, missing=actions - kept_actions, recomputed=4, detect_s=0.1, since=0.6)
+    mended = broke.after(replace(TRAINING, repair=repair), step(compute=1.0), 1.6)
+    assert mended.seconds["replay"] == pytest.approx(4 * 0.5 * 4 / actions)
+
+
+def test_of_a_step_of_which_nothing_is_left_all_is_replay():
+    actions = 2 * len(TRAINING.plan.layers) * TRAINING.plan.num_microbatches
+    broke = Goodput(t=0.0).after(TRAINING, WorkerLost(worker="w1", node="n1", cause="SIGKILL", silent_s=0.1), 0.6)
+    repair = RepairUnderway(step=10, missing=actions, recomputed=4, detect_s=0.1, since=0.6)
+    mended = broke.after(replace(TRAINING, repair=repair), step(compute=1.0), 1.6)
+    assert mended.seconds["replay"] == pytest.approx(4 * 0.5)
 
 
 def test_the_loss_of_a_spare_breaks_no_step():
