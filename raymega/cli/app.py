@@ -256,11 +256,11 @@ def ckpt_verify(run: Run, as_json: Json = False) -> None:
     Example: raymega ckpt verify runs/quick-otter/checkpoints/step-200
     """
     from raymega.checkpoint.verify import verify
-    from raymega.cli.ckpt_table import data, table
+    from raymega.cli.ckpt_table import data, read_in_full
     from raymega.driver.reading import checkpoints_uri
 
     report = verify(checkpoints_uri(run))
-    typer.echo(json.dumps(data(report.rows)) if as_json else table(report.rows))
+    typer.echo(json.dumps(data(report.rows)) if as_json else read_in_full(report.rows))
     raise typer.Exit(0 if report.ok else 5)
 
 

@@ -18,8 +18,10 @@ LOOK_S = 0.5
 
 
 def log_text(word: str, *, rank: int) -> str:
-    """What the worker of a rank has printed. Raises: ConfigError for a rank that there is not."""
-    return log_of_rank(run_directory(word), rank=rank).read_text(encoding="utf-8", errors="replace").rstrip()
+    """What the worker of a rank has printed, if anything. Raises: ConfigError for a rank that there is not."""
+    file = log_of_rank(run_directory(word), rank=rank)
+    text = file.read_text(encoding="utf-8", errors="replace").rstrip()
+    return text or f"{file} is empty: the worker of rank {rank} has printed nothing"
 
 
 def followed(word: str) -> Iterator[str]:

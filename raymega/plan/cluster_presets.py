@@ -12,7 +12,7 @@ links: {device: nvlink3, node: infiniband-200, rack: ethernet-100}      names, o
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
 
@@ -125,11 +125,10 @@ def _link(value: Any, at: str) -> Link:
     if isinstance(value, str):
         return _named(value, LINKS, what=f"cluster.links.{at}")
     _known(value, ("latency_s", "bytes_per_s"), where=f"cluster.links.{at}")
-    return Link(
-        name=f"cluster.links.{at}",
-        latency_s=_number(value.get("latency_s", 0.0), what=f"cluster.links.{at}.latency_s"),
-        bytes_per_s=_number(value.get("bytes_per_s"), what=f"cluster.links.{at}.bytes_per_s"),
-    )
+    latency_s = _number(value.get("latency_s", 0.0), what=f"cluster.links.{at}.latency_s")
+    bytes_per_s = _number(value.get("bytes_per_s"), what=f"cluster.links.{at}.bytes_per_s")
+    link = Link(name=f"cluster.links.{at}", latency_s=latency_s, bytes_per_s=bytes_per_s)  # refuses by that name
+    return replace(link, name=f"{bytes_per_s / 1e9:,.2f} GB/s ({latency_s * 1e6:,.0f} us)")
 
 
 def _device(value: Any) -> Device:

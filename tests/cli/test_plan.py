@@ -54,6 +54,10 @@ def test_a_cluster_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("nodes: 2\ndevices: 4\ndevice: h200\nlinks: {device: nvlink4, node: infiniband-400}\n")
     assert "8 on 2 nodes; the largest node has 4; h200; NVLink 4 in a node" in planned("nano", "--cluster", str(file))
+    file.write_text(
+        "nodes: 2\ndevices: 4\ndevice: h200\nlinks: {device: nvlink4, node: {latency_s: 35e-6, bytes_per_s: 1.2e9}}\n"
+    )
+    assert "NVLink 4 in a node, 1.20 GB/s (35 us) between nodes" in planned("nano", "--cluster", str(file))
 
 
 def test_a_mesh_without_enough_devices_is_told_and_the_nearest_shown() -> None:

@@ -109,6 +109,7 @@ def test_whole_checkpoints_verify(raymega, demo):
     save(demo / "checkpoints", step=2)
     ended = raymega("ckpt", "verify", "demo")
     assert ended.out.split()[:2] == ["step-2", "complete"]
+    assert "every byte of 1 complete checkpoint was read (" in ended.out.splitlines()[-1]
     assert ended.code == 0
 
 

@@ -31,6 +31,15 @@ def test_a_rank_that_there_is_not_is_refused(run):
         log_text(str(run), rank=3)
 
 
+def test_a_log_without_a_line_is_told_to_be_empty(run, monkeypatch):
+    log = run / "worker-w3.log"
+    monkeypatch.setattr("raymega.cli.watching.log_of_rank", lambda _, *, rank: log)
+    log.write_text("\n")
+    assert log_text(str(run), rank=3) == f"{log} is empty: the worker of rank 3 has printed nothing"
+    log.write_text("hello\n")
+    assert log_text(str(run), rank=3) == "hello"
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(StateError, match="is no run"):
         next(followed(str(tmp_path / "nope")))
