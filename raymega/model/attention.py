@@ -13,9 +13,9 @@ Softmax is in fp32. Sources: Vaswani et al. 2017 (arXiv 1706.03762); Ainslie et 
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from raymega.model.attend import attend
 from raymega.model.flat_params import FlatParams
 from raymega.model.norms import rms_norm
 from raymega.model.recompute import recomputed
@@ -57,10 +57,7 @@ class Attention:
         batch, length, _ = qkv.shape
         heads = qkv.view(batch, length, -1, self.head_size)  # [B, T, heads + 2 kv_heads, K]
         q, k, v = self.split(heads, self.num_heads, self.num_kv_heads)
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-            is_causal=True, enable_gqa=self.num_heads != self.num_kv_heads,
-        )  # [B, heads, T, K]  # fmt: skip
+        mixed = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))  # [B, heads, T, K]
         return mixed.transpose(1, 2).reshape(batch, length, -1)
 
 
