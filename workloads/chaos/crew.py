@@ -152,8 +152,7 @@ class Crew:
             assert not member.process.is_alive(), f"{worker} was killed and does not end"
             self.ended[worker] = member.process.exitcode if by_itself else None
             member.orders.put(None)
-            member.pipe.close()
-            member.process.close()
+            member.process.close()  # its pipe is closed with its last reader, who may be in the middle of a word
 
     stop = kill
 
