@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 Auto = Literal["auto"]
+LONGEST_ROW = 2**31 - 1  # positions are 32-bit numbers
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -100,7 +101,7 @@ class DataConfig(Section):
     """Default: the validation split of `train`, where it has one."""
     tokenizer: str = "shakespeare-2k"
     """byte, a built-in name, or the path of a tokenizer.json."""
-    seq_len: Count = 256
+    seq_len: Annotated[int, Field(ge=1, le=LONGEST_ROW)] = 256
     """Trained positions of a row; a row holds seq_len + 1 ids."""
     shuffle: bool = True
     """Seeded shuffle, anew for each epoch; false: the order of the files."""

@@ -187,13 +187,16 @@ def _way_out(entry: Entry, want: Any) -> str:
 def _example(want: Any, text: str) -> str:
     """Values that would be taken, near the one that was not."""
     kind = get_args(want)[0] if get_origin(want) is Annotated else want
-    low = _bound(get_args(want)[1:], "ge") if get_origin(want) is Annotated else None
+    metadata = get_args(want)[1:] if get_origin(want) is Annotated else ()
+    low, high = _bound(metadata, "ge"), _bound(metadata, "le")
     power = POWER.fullmatch(text)
     if LEADING_ZERO.match(text) and kind is not bool:
         return text.lstrip("+-0") or "0"
     if kind is int and power and int(power[2]) < LARGEST.bit_length():
         return str(int(power[1]) ** int(power[2]))
     number = Decimal(text) if NUMBER.fullmatch(text) else None  # takes all that NUMBER does; float takes no 1__0
+    if number is not None and high is not None and number > high:
+        return f"{high} or less"
     if kind is int and number is not None and (low or 0) < number < LARGEST:
         return f"{floor(number)} or {ceil(number)}"
     if number is not None and low is not None and number < low:

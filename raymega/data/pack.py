@@ -19,6 +19,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from raymega.errors import DataError
+
 Ids = NDArray[Any]  # int32, or uint16 where the vocabulary fits
 Mask = NDArray[np.bool_]
 
@@ -65,14 +67,20 @@ class Packer:
         return self._rows(ids[: used + 1], trained[: used + 1])
 
     def finish(self) -> PackedRows:
-        """All rows that are left; the last one is filled up and masked."""
+        """All rows that are left; the last one is filled up and masked. Raises: DataError if memory cannot hold it."""
         ids, trained = self._stream()
         padding = -(len(ids) - 1) % self.seq_len if len(ids) > 1 else 0
         self._ids, self._trained = [], []
-        return self._rows(
-            np.concatenate([ids, np.full(padding, self.eod_id, dtype=self.dtype)]),
-            np.concatenate([trained, np.zeros(padding, dtype=np.bool_)]),
-        )
+        try:
+            return self._rows(
+                np.concatenate([ids, np.full(padding, self.eod_id, dtype=self.dtype)]),
+                np.concatenate([trained, np.zeros(padding, dtype=np.bool_)]),
+            )
+        except MemoryError as error:
+            raise DataError(
+                f"a row of {self.seq_len:,} positions, of which the text fills {len(ids):,}, does not fit in this "
+                "machine's memory. Use a shorter seq_len, or more text."
+            ) from error
 
     def _stream(self) -> tuple[Ids, Mask]:
         return (

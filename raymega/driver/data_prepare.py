@@ -21,6 +21,7 @@ import ray
 import ray.data
 
 from raymega.config.local_path import local_path
+from raymega.config.schema import LONGEST_ROW
 from raymega.data.bpe import train_bpe
 from raymega.data.documents import Span, pieces_of, spans_of
 from raymega.data.encode import Encoder
@@ -91,8 +92,8 @@ def prepare(
 
 def _check(out: str, *, seq_len: int, valid_fraction: float) -> None:
     faults = []
-    if seq_len < 1:
-        faults.append(f"--seq-len {seq_len}: a row trains at least one position. Give 1 or more.")
+    if not 1 <= seq_len <= LONGEST_ROW:
+        faults.append(f"--seq-len {seq_len}: a row trains 1 to {LONGEST_ROW:,} positions. Give for example 256.")
     if not 0 <= valid_fraction < 1:
         faults.append(f"--valid-fraction {valid_fraction:g}: a share lies in [0, 1). Give for example 0.05.")
     if "://" in out:

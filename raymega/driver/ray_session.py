@@ -33,7 +33,7 @@ from raymega.driver.in_a_job import brings_modules
 from raymega.driver.ray_access import Access, access_to
 from raymega.driver.ray_address import WAY_OUT, refuse_dead
 from raymega.driver.ray_private import apply_auth_mode
-from raymega.errors import ClusterError
+from raymega.errors import ClusterError, PlanError
 
 NAMESPACE = "raymega"
 PREFIX = "raymega-"
@@ -44,6 +44,7 @@ SWEEP_AGE_S = 60.0
 REAPER_LIMIT_S = 20.0
 STARTS = 3
 START_LIMIT_S = 60  # of each; Ray's own 30 s may be too few for a busy machine
+MOST_CPUS = 2**22  # processes of a Linux, one a CPU: PID_MAX_LIMIT of linux/threads.h
 SMALLEST_STORE_BYTES = 128 * 2**20
 LARGEST_STORE_BYTES = 2**30
 
@@ -74,9 +75,11 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
     Args:
         cpus: logical CPUs of a local Ray.
         leftovers: files to be removed with a local Ray when this process is killed.
+    Raises: PlanError for more CPUs than any machine has; ClusterError where there comes none.
     """
     began = time.monotonic()
     if starts_ray():
+        _refuse_beyond_a_machine(cpus)
         with ExitStack() as stack:
             marks = _start_until_up(stack, cpus=cpus, leftovers=leftovers)
             yield RaySession(owned=True, start_s=time.monotonic() - began, marks=marks)
@@ -86,6 +89,14 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
         _connect()
         yield RaySession(owned=False, start_s=time.monotonic() - began)
         ray.shutdown()
+
+
+def _refuse_beyond_a_machine(cpus: int) -> None:
+    if cpus > MOST_CPUS:
+        raise PlanError(
+            f"a local Ray of {cpus:,} CPUs, a process each, is more than the {MOST_CPUS:,} processes of any machine. "
+            "Use fewer run.devices or a smaller mesh, or set RAY_ADDRESS to a cluster."
+        )
 
 
 @contextmanager

@@ -86,6 +86,7 @@ def test_the_exponent_form_is_a_number_in_every_number_field(key: str):
         ("training.steps", "0", "Write 1 or more"),
         ("training.steps", "0x10", "a whole number"),
         ("training.steps", "1e19", "a whole number"),
+        ("data.seq_len", "1e15", "at least 1 and at most 2147483647 is wanted. Write 2147483647 or less"),
         ("training.optimizer", "adam", "Did you mean adamw"),
         ("model.dropout", "1", "a number of at least 0 and below 1"),
         ("model.num_key_value_heads", "two", "or null for the default"),

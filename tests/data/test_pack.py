@@ -1,11 +1,13 @@
 """Packing: every id is a target once, masks go by place and never by value."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.data.pack import PackedRows, Packer, SplitChooser
 from raymega.data.unigram import count_targets, unigram_entropy
+from raymega.errors import DataError
 
 EOD = 0
 documents = st.lists(st.lists(st.integers(1, 90), max_size=30), min_size=1, max_size=12)
@@ -96,3 +98,10 @@ def test_the_unigram_entropy_of_equal_ids_is_the_log_of_their_number() -> None:
     assert counts.tolist() == [1] * 8 + [0, 0]
     assert np.isclose(unigram_entropy(counts), np.log(8), rtol=1e-12)
     assert unigram_entropy(np.zeros(4, dtype=np.int64)) == 0.0
+
+
+def test_a_row_that_no_memory_holds_is_refused() -> None:
+    packer = Packer(seq_len=10**15, eod_id=0)
+    packer.add(np.arange(5))
+    with pytest.raises(DataError, match=r"a row of 1,000,000,000,000,000 positions, of which the text fills 5"):
+        packer.finish()

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from raymega.driver.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
-from raymega.errors import ClusterError
+from raymega.errors import ClusterError, PlanError
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -56,6 +56,12 @@ def test_a_ray_that_never_comes_up_is_told_with_a_way_out(homes, monkeypatch):
     with pytest.raises(ClusterError, match=r"did not come up: The current node timed out.*set RAY_ADDRESS"):
         ray_session(cpus=1).__enter__()
     assert (len(homes), [home for home in homes if home.exists()]) == (STARTS, [])
+
+
+def test_more_workers_than_any_machine_has_processes_are_refused(homes, monkeypatch):
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was started"))
+    with pytest.raises(PlanError, match=r"1,000,000,000,000,002 CPUs.*fewer run\.devices"):
+        ray_session(cpus=10**15 + 2).__enter__()
 
 
 def test_a_fault_of_this_program_is_no_matter_of_how_busy_the_machine_is(homes, monkeypatch):
