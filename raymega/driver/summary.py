@@ -19,6 +19,7 @@ from raymega.driver.worker_times import all_of, by_worker, goodput_of, read_time
 from raymega.plan.plan import Plan
 
 NODE_LETTERS = 8  # of the 56 that Ray names a node with
+TOLD_SHARE = 0.0005  # less than this is written as 0.0%
 
 
 def banner(progress: Progress, *, facts: Facts) -> str:
@@ -78,7 +79,7 @@ def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
     if workers:
         yield "    of all launches, by the workers' clocks; a step's line tells of its own, by the controller's"
     exposure = progress.exposure
-    if exposure.of_steps > 0:
+    if exposure.of_steps >= TOLD_SHARE:
         waits = f"  waits          {exposure.of_steps:.1%} of the steps for sums of gradients and gathered weights"
         hidden = f"; a backward hides {1 - exposure.of_sums:.1%} of the sums' time" if exposure.of_sums > 0 else ""
         yield waits + hidden
