@@ -7,7 +7,7 @@ state of the last commit stays a source.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from raymega.pipeline.actions import Action, Program, source
@@ -129,12 +129,8 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
         reports: of every living worker of the plan. A worker that took a lost one's place reports no work.
     """
     alive, named = _teams(plan, reports), dict[str, TeamReport]()
-    for stage, piece in without_holder(plan, alive):
-        if any(at == stage for _, at in alive):
-            what = f"piece {piece} of the optimizer state of stage {stage}"
-            return StagesLost(
-                stages=stages_of(plan, stage), reason=f"no living team holds {what}; it comes from elsewhere"
-            )
+    if (lost := piece_lost(plan, alive)) is not None:
+        return lost
     for replica, stage in alive:
         members = [reports[plan.workers[rank]] for rank in plan.mesh.team(replica=replica, stage=stage)]
         named[team_name(replica, stage)] = team_report(members)
@@ -160,6 +156,17 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
     if isinstance(found, StagesLost):
         return found
     return PlanRepair(plan=_rerouted(plan, found, alive), alive=alive, repair=found)
+
+
+def piece_lost(plan: Plan, alive: Collection[Place]) -> StagesLost | None:
+    """The first stage that lives without some piece of its optimizer's state; None: there is none."""
+    for stage, piece in without_holder(plan, alive):
+        if any(at == stage for _, at in alive):
+            what = f"piece {piece} of the optimizer state of stage {stage}"
+            return StagesLost(
+                stages=stages_of(plan, stage), reason=f"no living team holds {what}; it comes from elsewhere"
+            )
+    return None
 
 
 def stages_of(plan: Plan, stage: int) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import Repair, StagesLost
 from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.programs import team_name
-from raymega.plan.repairs import PlanRepair, RepairOrder
+from raymega.plan.repairs import PlanRepair, RepairOrder, piece_lost
+from raymega.plan.shards import lost_since
 from raymega.sim.step_cost import StepCost
 
 
@@ -29,6 +30,8 @@ def repair_in_bulk(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> Pla
     if not all(living):
         stages = tuple(v for s, replicas in enumerate(living) if not replicas for v in plan.chunks_of(s))
         return StagesLost(stages=stages, reason=f"no living team holds stage {', '.join(map(str, stages))}")
+    if (without := piece_lost(plan, alive)) is not None:
+        return without
     columns = [list(column) for column in zip(*plan.routes, strict=True)]
     taken: dict[Place, list[int]] = {place: [] for place in alive}
     for stage, column in enumerate(columns):
@@ -39,7 +42,8 @@ def repair_in_bulk(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> Pla
             column[microbatch] = peer
             taken[peer, stage].append(microbatch)
     routes = tuple(zip(*columns, strict=True))
-    rerouted = replace(plan, routes=routes, lost=frozenset(_places(plan.mesh)) - set(alive))
+    gone = frozenset(_places(plan.mesh)) - set(alive)
+    rerouted = replace(plan, routes=routes, lost=gone, lost_since=lost_since(plan, lost=gone))
     return PlanRepair(plan=rerouted, alive=alive, repair=_repair(plan, taken))
 
 

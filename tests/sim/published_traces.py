@@ -5,9 +5,9 @@ effective fraction   30 nodes of one device lose one every ten minutes until 15 
 share of linear      spot nodes of a cloud that come and go; steps over those of as many node-seconds at the speed of 30
 
 Assumed here: a step of 30 nodes takes what the artifact's throughput says, others by this planner's model; a node has
-one device of 48 GB and 200 Gbit/s; devices that come are used at once (`elastic.steady_s` 0); no checkpoints; hands as
-in `sim.times`. Micro-batches, meshes and what is kept where are of this file, so that the shapes fit into 48 GB in
-fp32: the artifact does not name them.
+one device of 48 GB and 200 Gbit/s; devices that come are used at once (`elastic.steady_s` 0); no checkpoints, but on
+spot nodes of what is cut over replicas; hands as in `sim.times`. Micro-batches, meshes and what is kept where are of
+this file, so that the shapes fit into 48 GB in fp32: the artifact does not name them.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from raymega.sim.simulate import Scenario
 from raymega.sim.times import times_on
 
 NODES = 30
+SAVED_EVERY = 2  # steps
+MANY = 1000
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
 
@@ -59,7 +61,7 @@ SHAPES = (
 )  # fmt: skip
 
 
-def config_of(shape: Shape) -> Config:
+def config_of(shape: Shape, *, saved: bool = False) -> Config:
     keys = {
         "model.kind": "gpt2", "model.hidden_size": shape.hidden, "model.num_layers": shape.layers,
         "model.num_attention_heads": shape.heads, "model.tie_embeddings": "true", "data.seq_len": shape.seq_len,
@@ -70,19 +72,31 @@ def config_of(shape: Shape) -> Config:
         keys |= {
             "parallelism.recompute": "full", "parallelism.shard_optimizer": "mirrored", "elastic.boundary_log": "host",
         }  # fmt: skip
+    if saved:
+        keys |= {"checkpoint.every_steps": SAVED_EVERY, "elastic.max_restarts": MANY}
     loaded = load("", source=shape.name, overrides=tuple(f"{key}={value}" for key, value in keys.items()))
     return resolve(loaded, vocab_size=50304, name="compared", seed=0)
 
 
-def compared(shape: Shape, trace: NodeTrace, *, most_passes: int = 0) -> Scenario:
-    """`most_passes`: as a scenario's; 0: repairs are counted in bulk, in seconds; the clock takes minutes."""
+def compared(shape: Shape, trace: NodeTrace, *, most_passes: int = 0, saved: bool = False) -> Scenario:
+    """A run of `shape` on the nodes of `trace`.
+
+    Args:
+        most_passes: as a scenario's; 0: repairs are counted in bulk, in seconds; the clock takes up to minutes.
+        saved: there are checkpoints, and no number of breaks without a step between them ends the run.
+    """
     way = ethernet(200)
     nodes = tuple(Node(id=f"n{index}", devices=1, device=DEVICES["l40s"]) for index in range(NODES))
     cluster = Cluster(nodes=nodes, links=Links(device=way, node=way, rack=way))
     return Scenario(
-        config=config_of(shape), cluster=cluster, trace=trace, times=times_on(cluster),
+        config=config_of(shape, saved=saved), cluster=cluster, trace=trace, times=times_on(cluster),
         full_step_s=shape.batch / shape.samples_per_s, most_passes=most_passes,
     )  # fmt: skip
+
+
+def on_spot(shape: Shape, trace: NodeTrace, *, most_passes: int = 0) -> Scenario:
+    """As `compared`; what is cut over replicas is saved, since nodes go together, and with them both of its holders."""
+    return compared(shape, trace, most_passes=most_passes, saved=shape.lean)
 
 
 if __name__ == "__main__":
@@ -100,7 +114,7 @@ if __name__ == "__main__":
     print("               effective, 10 min       p3: of linear           samples/s              processor")
     for row in SHAPES:
         begun_s = time.process_time()
-        slow, real = (simulate(compared(row, trace, most_passes=most)) for trace in (ten, spot))
+        slow, real = (simulate(of(row, trace, most_passes=most)) for of, trace in ((compared, ten), (on_spot, spot)))
         print(
             f"{row.name:<14} {slow.effective_share:6.1%} ({row.effective} %)   {real.share_of_linear:8.1%} "
             f"({row.of_linear} %)  {real.samples_per_s:10.2f} ({row.p3_samples_per_s})   "

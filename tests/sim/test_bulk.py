@@ -37,6 +37,18 @@ def test_a_stage_without_a_team_is_lost_in_bulk_too() -> None:
     assert found.stages == (1,)
 
 
+@pytest.mark.parametrize(("gone", "repairs"), [((1, 3), True), ((1, 2), False)])
+def test_pieces_of_the_optimizer_that_nobody_holds_are_lost_in_bulk_too(gone: tuple[int, int], repairs: bool) -> None:
+    plan = replace(make_plan(dp=4, pp=1, num_microbatches=8), shard_optimizer="mirrored")
+    reports = survivors(plan, without=frozenset(plan.workers[replica] for replica in gone))
+    counted, ordered = (repair(plan, reports=reports) for repair in (repair_in_bulk, repair_plan))
+    assert isinstance(counted, PlanRepair) is repairs
+    if isinstance(counted, PlanRepair) and isinstance(ordered, PlanRepair):
+        assert counted.plan.lost_since == ordered.plan.lost_since == {(replica, 0) for replica in gone}
+    else:
+        assert counted == ordered
+
+
 def test_a_step_takes_as_long_as_its_busiest_stage() -> None:
     plan = make_plan(dp=4, pp=1, num_microbatches=12)
     assert bulk_units(plan, microbatches=1200) == 3 * 300 * plan.num_layers
