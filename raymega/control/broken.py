@@ -57,11 +57,10 @@ class RepairUnderway:
 class Sign:
     """What broke a generation: workers that are lost with the cause, workers that left with what they said.
 
-    `heard`: the newest decision heard of. `silent_s`: since the last sign of life of the lost.
+    `silent_s`: since the last sign of life of the lost.
     """
 
     reason: str
     lost: tuple[tuple[WorkerId, str], ...] = ()
     left: tuple[Leaver, ...] = ()
-    heard: Decided | None = None
     silent_s: float = 0.0

@@ -74,6 +74,7 @@ class StepCommitted:
     """A step is committed, or skipped as not finite, everywhere. Fields as in the worker's report; times in seconds.
 
     `count`: steps that were alike, `step` the last of them; above one only where the brain has allowed it (`Quiet`).
+    `decided`: the decision that led to it, for workers that have to apply it yet; None: not told.
     """
 
     generation: int
@@ -90,6 +91,7 @@ class StepCommitted:
     overflow: Literal["scaled", "final"] | None = None
     reason: str = ""
     count: int = 1
+    decided: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,6 @@ class WorkerLost:
         node_gone: its node is known to be gone too.
         absent: it was not there when this controller took over; perhaps it was never started, so its node is not to
             blame.
-        heard: the newest commit that was reported of the state in force, by whomever.
         unsent_norm: of what its coded sums of gradients had left, which is lost with it.
     """
 
@@ -121,7 +122,6 @@ class WorkerLost:
     silent_s: float = 0.0
     node_gone: bool = False
     absent: bool = False
-    heard: Decided | None = None
     unsent_norm: float = 0.0
 
 

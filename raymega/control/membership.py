@@ -6,7 +6,6 @@ a spare's loss does not, nor one after the last checkpoint has all its parts.
 
 from dataclasses import replace
 
-from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver, Sign
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
@@ -78,13 +77,12 @@ def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Dec
     cause = f"{event.cause} (node {event.node})"
     if event.unsent_norm > 0:
         cause += f", and with it gradients that it had not sent yet, of norm {event.unsent_norm:.3g}"
-    return lose(brain, state, ((event.worker, cause),), now, heard=event.heard, silent_s=event.silent_s)
+    return lose(brain, state, ((event.worker, cause),), now, silent_s=event.silent_s)
 
 
 def lose(
-    brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now: float, *, heard: Decided | None = None,
-    silent_s: float = 0.0,
-) -> Decision:  # fmt: skip
+    brain: Brain, state: State, lost: tuple[tuple[WorkerId, str], ...], now: float, *, silent_s: float = 0.0
+) -> Decision:
     """Take `lost`, workers with the cause, out of the run."""
     gone, told = {worker for worker, _ in lost}, "; ".join(f"{worker} is lost: {cause}" for worker, cause in lost)
     state = with_story(state, replace(state.story, outlook=state.story.outlook.without(gone, now)))
@@ -97,14 +95,10 @@ def lose(
         case Saving() if _is_publishing(state):
             return Decision(state=state, reason=f"{told}; every part of the last checkpoint is saved")
         case Settling():
-            known = replace(
-                state,
-                heard=state.heard if heard is None else heard,
-                detect_s=max(state.detect_s, state.since - (now - silent_s)),
-            )
+            known = replace(state, detect_s=max(state.detect_s, state.since - (now - silent_s)))
             return _lose_more(brain, known, lost, told, now)
         case Starting() | Restoring() | Training() | Stopping() | Saving() | Moving():
-            return break_generation(brain, state, Sign(reason=told, lost=lost, heard=heard, silent_s=silent_s), now)
+            return break_generation(brain, state, Sign(reason=told, lost=lost, silent_s=silent_s), now)
     raise AssertionError("without a plan nobody is in it")
 
 

@@ -100,7 +100,6 @@ def _settling(brain: Brain, state: Running, sign: Sign, now: float) -> Settling:
         left=sign.left,
         saves=held.saves if held is not None else (),
         since=now,
-        heard=mending.decided if mending is not None and sign.heard is None else sign.heard,
         detect_s=sign.silent_s,
         until=now + settle_s(brain.rules, steps),
         move=move,
@@ -226,7 +225,8 @@ def _repair(
     state: Settling, mended: Mend, story: Story, seats: tuple[Seat, ...], now: float, *, cause: str
 ) -> Decision:
     """Give the survivors their parts of the step that broke. They wait in mid-step, so it is done at once."""
-    story = replace(story, generation=story.next_generation)
+    decided = story.decided if mended.ruling.decided is None else mended.ruling.decided
+    story = replace(story, generation=story.next_generation, decided=decided)
     assign = assignment_of(mended, generation=story.generation)
     feed: tuple[Command, ...] = () if mended.saves_only else (FeedFrom(step=assign.step),)
     return Decision(
@@ -273,10 +273,7 @@ def _rewound(story: Story, resume: Resume) -> Story:
         return story
     if resume.copied is not None:
         return story.back_at(resume.step)
-    tokens = resume.checkpoint.tokens_total if resume.checkpoint is not None else 0
-    return replace(
-        story, committed=resume.step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0, unwritten=None
-    )
+    return story.back_to(resume.checkpoint)
 
 
 def _counted(state: Settling, story: Story) -> Story:
@@ -284,7 +281,8 @@ def _counted(state: Settling, story: Story) -> Story:
     if state.goes_back:
         return replace(story, furthest=story.committed)
     lost = state.story.committed - story.committed
-    return replace(story, recoveries=story.recoveries + 1, steps_lost=story.steps_lost + lost)
+    rewinds = story.rewinds + (lost > 0)
+    return replace(story, recoveries=story.recoveries + 1, rewinds=rewinds, steps_lost=story.steps_lost + lost)
 
 
 def _without_loss(state: Settling) -> str:

@@ -84,8 +84,10 @@ def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
     members = {said.worker: said for said in state.left if said.worker in living}
     left = {worker: said for worker, said in members.items() if anew or said.work is not None}
     ruling = ruling_of(replace(state, left=tuple(left.values())))
-    if ruling.version.step != story.committed:
+    if left and ruling.version.step > story.committed:
         return CannotMend(reason=f"step {ruling.version.step} is decided and nobody has told of it")
+    if left and ruling.version.step < story.committed:
+        return CannotMend(reason=f"nobody who is left has decided step {story.committed}, nor is it known")
     reports = _nobodys_work(state.plan, left, ruling) if anew else _reports(left, ruling)
     found = brain.repair(state.plan, reports=reports)
     if isinstance(found, StagesLost):
@@ -125,7 +127,7 @@ def ruling_of(state: Settling) -> Ruling:
     """The ruling on a generation that everyone has left."""
     generation, members = state.story.next_generation, [said.worker for said in state.left]
     answers = [_promise(said, generation=generation) for said in state.left]
-    ruled = rule(generation, members=members, answers=answers, fenced=(), heard=_heard(state))
+    ruled = rule(generation, members=members, answers=answers, fenced=(), heard=_decided(state.story))
     if isinstance(ruled, Ruling):
         return ruled
     raise RaymegaBug("a generation that everyone has left can be ruled on")
@@ -158,7 +160,7 @@ def after(state: Settling, mended: Mend, *, story: Story, seats: tuple[Seat, ...
     )
     return Restoring(
         story=story, seats=seats, plan=mended.found.plan, since=now, fresh=frozenset(),
-        decided=mended.ruling.decided, repair=None if mended.anew else underway, stop=state.stop, keeps=True,
+        repair=None if mended.anew else underway, stop=state.stop, keeps=True,
         saves_only=mended.saves_only,
     )  # fmt: skip
 
@@ -168,10 +170,10 @@ def _promise(said: Leaver, *, generation: int) -> Promise:
     return Promise(worker=said.worker, generation=generation, held=held, decided=said.decided)
 
 
-def _heard(state: Settling) -> Decided | None:
-    """The commit that was heard of last; of an older one everyone has decided the next since."""
-    heard = state.heard
-    return heard if heard is not None and heard.version.step == state.story.committed else None
+def _decided(story: Story) -> Decided | None:
+    """The decision of the newest commit; who lacks an older one has no state any more."""
+    decided = story.decided
+    return decided if decided is not None and decided.version.step == story.committed else None
 
 
 def _nobodys_work(plan: Plan, left: dict[WorkerId, Leaver], ruling: Ruling) -> dict[WorkerId, TeamReport]:

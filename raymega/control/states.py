@@ -12,7 +12,6 @@ A stop that is asked for while a step is repaired or state moves waits for the n
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from raymega.control.arbitration import Decided
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.changing import Change, MoveUnderway, Weighed
 from raymega.control.story import GENERATIONS, Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
@@ -47,7 +46,6 @@ class Restoring:
 
     Args:
         repair: the step that is being finished; None: the state is loaded, or the step begins anew.
-        decided: the decision that some apply first, in a repair.
         stop: it was asked for before the next step.
         keeps: everyone has the state already.
         saves_only: no step follows; what everyone has is saved last.
@@ -59,7 +57,6 @@ class Restoring:
     since: float
     fresh: frozenset[WorkerId]
     repair: RepairUnderway | None = None
-    decided: Decided | None = None
     stop: Stop | None = None
     keeps: bool = False
     saves_only: bool = False
@@ -155,7 +152,6 @@ class Settling:
         held: every worker held the state of `story.committed` steps, or was past it, or could reach it.
         lost: workers of the plan that are gone, with the cause.
         left: workers that left the generation alive.
-        heard: the newest decision that was heard of.
         detect_s: from the last sign of life of the dead to the first sign that something is wrong, at most.
         since: when the first sign came.
         until: when those who have said nothing count as lost.
@@ -177,7 +173,6 @@ class Settling:
     saves: tuple[SavesUnderway, ...]
     since: float
     until: float
-    heard: Decided | None = None
     detect_s: float = 0.0
     taken_over: bool = False
     move: MoveUnderway | None = None

@@ -99,7 +99,9 @@ def advance(story: Story, event: StepCommitted) -> Story:
         furthest=max(story.furthest, event.step),
         tokens_total=story.tokens_total + event.tokens * event.count,
         recent_tokens=(*story.recent_tokens, *(event.tokens,) * min(event.count, RECENT_TOKENS))[-RECENT_TOKENS:],
-        recoveries=0 if progress else story.recoveries,
+        recoveries=0 if progress else min(story.recoveries, story.rewinds),
+        rewinds=0 if progress else story.rewinds,
+        decided=event.decided,
         # a loss scale that looks for its place skips steps, and that is no fault of theirs
         skipped_in_row=story.skipped_in_row + event.count * (event.overflow is None) if event.skipped else 0,
     )
@@ -172,7 +174,7 @@ def with_checkpoint(story: Story, event: CheckpointPublished) -> Story:
     if not story.safe_step < event.step <= story.committed:
         return story
     newest = Checkpoint(step=event.step, uri=event.uri, tokens_total=event.tokens_total)
-    return replace(story, checkpoint=newest, recoveries=0)
+    return replace(story, checkpoint=newest, recoveries=0, rewinds=0)
 
 
 def save_failed(brain: Brain, state: Training | Stopping | Saving, event: SaveFailed, now: float) -> Decision:

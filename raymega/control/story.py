@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from raymega.control.arbitration import Decided
 from raymega.control.course import Course
 from raymega.control.outlook import Outlook
 from raymega.metrics import StepRecord
@@ -76,7 +77,9 @@ class Story:
         tokens_total: trained tokens of the committed steps.
         recent_tokens: of the newest of these steps, oldest first.
         checkpoint: the newest published one.
-        recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint.
+        recoveries: since the last progress, which is a step above `furthest` or a newer checkpoint; those that lost
+            no step are forgotten with the next step that is committed.
+        rewinds: recoveries since the last progress that lost steps.
         steps_lost: steps that had been committed and had to be done again.
         skipped_in_row: non-finite steps since the last finite one.
         next_worker: number of the next worker to be started.
@@ -86,6 +89,7 @@ class Story:
         outlook: what bears on the next plan.
         unwritten: the newest step's record, held back until its validation loss is known (`control.validating`).
         validated: (steps, loss) of a validation that was heard of before the commit of its step.
+        decided: the decision that led to `committed`, where it is known: who has it not can be told.
     """
 
     generation: int
@@ -96,6 +100,7 @@ class Story:
     recent_tokens: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
     recoveries: int = 0
+    rewinds: int = 0
     steps_lost: int = 0
     skipped_in_row: int = 0
     next_worker: int = 0
@@ -105,6 +110,7 @@ class Story:
     outlook: Outlook = field(default_factory=Outlook)
     unwritten: StepRecord | None = None
     validated: tuple[int, float] | None = None
+    decided: Decided | None = None
 
     def back_at(self, step: int) -> "Story":
         """The story when `step` steps were committed, which is not long ago."""
@@ -116,6 +122,14 @@ class Story:
             recent_tokens=self.recent_tokens[:-again],
             skipped_in_row=0,
             unwritten=None,
+            decided=None,
+        )
+
+    def back_to(self, checkpoint: Checkpoint | None) -> "Story":
+        """The story at `checkpoint`; None: at the first values."""
+        step, tokens = (0, 0) if checkpoint is None else (checkpoint.step, checkpoint.tokens_total)
+        return replace(
+            self, committed=step, tokens_total=tokens, recent_tokens=(), skipped_in_row=0, unwritten=None, decided=None
         )
 
     def owing(self, saves: Iterable[int]) -> "Story":

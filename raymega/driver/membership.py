@@ -104,6 +104,7 @@ class Membership:
                 base=_counted_in(story.checkpoint, training=self._training),
                 skipped=list(skipped),
                 committed=story.committed,
+                heard=story.decided,
             )
 
     def assign(self, command: AssignPlan) -> None:

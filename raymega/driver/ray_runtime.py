@@ -252,7 +252,7 @@ class RayRuntime:
         node = self._workers.node_of(worker)
         self.tell(WorkerLost(
             worker=worker, node=node, cause=cause, silent_s=silent_s, node_gone=node not in self._watch.alive,
-            heard=self._membership.heard, unsent_norm=self._unsent.pop(worker, 0.0),
+            unsent_norm=self._unsent.pop(worker, 0.0),
         ))  # fmt: skip
         self._do(self._undertaker, lambda: self._workers.kill((worker,)))
 

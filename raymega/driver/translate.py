@@ -86,6 +86,7 @@ def _committed(report: told.StepReport) -> StepCommitted:
         loss_scale=report.loss_scale,
         overflow=report.overflow,
         reason=report.reason,
+        decided=Decided(version=Version(step=report.step, generation=report.generation), facts=report.facts),
     )
 
 

@@ -394,7 +394,7 @@ class FakeHands:
         return StepCommitted(
             generation=self.generation, step=step, loss=7.0 - 0.1 * step, grad_norm=1.0, lr=1e-3, tokens=800,
             skipped=step in self.skipped, step_s=self._takes_s(), t=self.clock,
-            seconds={"compute": self._takes_s() * 0.9},
+            seconds={"compute": self._takes_s() * 0.9}, decided=self.decided if self.work else None,
         )  # fmt: skip
 
     def _takes_s(self) -> float:

@@ -11,7 +11,7 @@ from raymega.control.states import first_state
 from raymega.errors import StateError
 from raymega.pipeline.actions import parse_program
 from raymega.pipeline.missing import TeamReport
-from tests.control.examples import G, left, lost, step
+from tests.control.examples import G, left, step
 from tests.control.fake_hands import FakeHands, brain, nodes
 from tests.control.test_transitions import ROWS
 
@@ -25,7 +25,7 @@ def test_a_promise_comes_back_from_its_line():
     decided = Decided(version=Version(step=10, generation=G), facts=b"\x00\xff")
     facts = frozenset(parse_program("0F0 0F1 0B0"))
     work = TeamReport(stages=(0, 2), done=facts, logged=facts, spoiled=True)
-    for event in (replace(left("w0"), decided_in=G, decided=decided, work=work), lost("w1", heard=decided)):
+    for event in (replace(left("w0"), decided_in=G, decided=decided, work=work), replace(step(10), decided=decided)):
         assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
 
 

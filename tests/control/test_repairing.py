@@ -7,7 +7,7 @@ import pytest
 from raymega.control.arbitration import Decided, Version
 from raymega.control.broken import RepairUnderway
 from raymega.control.commands import AssignPlan, Rewind, StopWorkers, WriteRepair
-from raymega.control.events import CheckpointPublished, GenerationLeft, WorkersReady
+from raymega.control.events import CheckpointPublished, ControllerTakenOver, GenerationLeft, NodesChanged, WorkersReady
 from raymega.control.states import Restoring, Training
 from raymega.control.transitions import decide
 from raymega.pipeline.actions import Action, parse_program
@@ -65,8 +65,19 @@ def test_a_step_that_somebody_decided_is_applied_by_all_and_the_next_one_repaire
 
 
 def test_the_last_words_of_the_dead_are_enough_to_apply_a_step():
-    decision = broken(step(10), promise("w1"), promise("w2"), promise("w3"), lost("w0", heard=FACTS))
+    decision = broken(replace(step(10), decided=FACTS), promise("w1"), promise("w2"), promise("w3"), lost("w0"))
     assert (assigned(decision).step, assigned(decision).settle) == (10, FACTS)
+
+
+GONE_NODE = NodesChanged(nodes=nodes(0, 2)[1:])
+TAKEN = ControllerTakenOver(epoch=2, silent_s=1.0)
+
+
+@pytest.mark.parametrize("missed", [(lost("w0"), lost("w1")), (GONE_NODE,), (TAKEN, lost("w0"), lost("w1"))])
+def test_a_commit_that_was_told_is_applied_however_those_who_decided_it_are_missed(missed):
+    decision = broken(replace(step(10), decided=FACTS), *missed, promise("w2"), promise("w3"))
+    assert (assigned(decision).step, assigned(decision).settle) == (10, FACTS)
+    assert decision.state.story.steps_lost == 0
 
 
 @pytest.mark.parametrize("void", [left("w2"), promise("w2", committed=7)])
@@ -94,7 +105,7 @@ def test_what_breaks_before_the_step_is_begun_breaks_no_state():
 UNREPAIRABLE = [
     ((lost("w1"), lost("w3"), promise("w0"), promise("w2")), {}, "no living team holds stage 1"),
     ((lost("w3"), left("w0"), promise("w1"), left("w2")), {}, "no living team holds stage 0"),
-    ((step(10), promise("w1"), promise("w2"), promise("w3"), lost("w0")), {}, "step 9 is decided"),
+    ((step(10), promise("w1"), promise("w2"), promise("w3"), lost("w0")), {}, "nobody who is left has decided step 10"),
     ((lost("w3"), promise("w0"), promise("w1"), promise("w2")), {"min_devices": 4}, "elastic.min_devices is 4"),
 ]
 

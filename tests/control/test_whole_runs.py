@@ -3,10 +3,10 @@
 import pytest
 
 from raymega.control.commands import AssignPlan, Rewind, StartWorkers
-from raymega.control.events import NodesChanged, StopAsked, WorkerFailed
+from raymega.control.events import Event, NodesChanged, StopAsked, WorkerFailed
 from raymega.control.loop import Turn, run
 from raymega.control.states import Checkpoint, Failed, Finished, Settling, Training, first_state
-from tests.control.fake_hands import FakeHands, brain, nodes
+from tests.control.fake_hands import FakeHands, brain, moving_brain, nodes
 
 
 class Story:
@@ -154,3 +154,26 @@ def test_no_grant_goes_beyond_the_last_step_or_far_ahead():
     training = [turn.decision.state for turn in story.turns if isinstance(turn.decision.state, Training)]
     assert max(state.granted - state.story.committed for state in training) <= 8
     assert max(state.granted for state in training) == 20
+
+
+class Unlucky(FakeHands):
+    """Both holders of a stage die at step 40, and while its steps are done again one worker each at other steps."""
+
+    def _commit(self) -> Event | None:
+        assert self.plan is not None
+        if self.due[:1] != [self.step + 1]:
+            return super()._commit()
+        del self.due[0]
+        first = [worker for worker in self.plan.living if self.plan.coord_of(worker).stage == 0]
+        for worker in first if self.step + 1 == 40 else self.plan.living[-1:]:
+            self.kill(worker)
+        return None
+
+
+def test_deaths_that_cost_no_step_end_no_run_that_does_lost_steps_again():
+    hands = Unlucky(nodes=nodes(4, 4), work=True, step_s=0.5)
+    hands.due = [40, 5, 12, 19, 26, 33]
+    last = run(
+        first_state(epoch=1), brain=moving_brain(steps=60, save_every=0, max_restarts=3), hands=hands, watchers=[]
+    )
+    assert (last.exit_code, last.story.committed, last.story.steps_lost) == (0, 60, 39)

@@ -218,5 +218,5 @@ class ProcessHands:
     def _lost(self, worker: WorkerId, cause: str, silent_s: float) -> None:
         self.kept.lost.append((time.monotonic(), worker))
         node = self._crew.node_of(worker)
-        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s, heard=self._membership.heard))
+        self.tell(WorkerLost(worker=worker, node=node, cause=cause, silent_s=silent_s))
         self._do(self._undertaker, lambda: self._crew.kill((worker,)))
