@@ -2,7 +2,7 @@
 
     asked      its own layout, if it fixes one: seconds, bytes, the schedule's bubble, and whether it fits
     nearest    where that does not fit: the fewest settings to change, and of those the fastest
-    best       the fastest of all that this version can run on the cluster; where none of those fits, what is asked for
+    best       the fastest of all that this version can run on the cluster, what is asked for among them
     found      what else was looked at, and why it was refused
 
 Where nothing fits at all, the error names the smallest change of the cluster that would do.
@@ -78,8 +78,8 @@ def advise(
     lacking = _lacking(wish, cluster=cluster) if wish is not None else None
     asked = board.predicted(wish) if wish is not None and lacking is None else None
     refused = judge(asked).refused if asked is not None else lacking
-    best = board.predicted(found.ranked[0].layout) if found.ranked else asked
-    if best is None or not best.fits:
+    best = _fastest(*(board.predicted(row.layout) for row in found.ranked[:1]), asked)
+    if best is None:
         raise _nothing_fits(job, space=space, cluster=cluster)
     nearest = _nearest(wish, space=space, board=board) if wish is not None and refused is not None else None
     return Advice(
@@ -93,6 +93,11 @@ def advise(
         best=best,
         found=found,
     )
+
+
+def _fastest(*found: StepPrediction | None) -> StepPrediction | None:
+    """Of those that fit; of equals the first."""
+    return min((one for one in found if one is not None and one.fits), key=lambda one: one.step_s, default=None)
 
 
 def _lacking(wish: ParallelLayout, *, cluster: Cluster) -> str | None:

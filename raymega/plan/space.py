@@ -10,12 +10,14 @@ optimizer                                      as the config says where it cuts 
 """
 
 from dataclasses import dataclass
+from math import ceil
 from operator import ne
 from typing import Any, Protocol, get_args
 
 from raymega.config import choices
 from raymega.config.schema import Config, ParallelismConfig
 from raymega.mesh import Mesh
+from raymega.model_shape import parameter_count
 from raymega.plan.arranging import arranged
 from raymega.plan.cluster import Cluster
 from raymega.plan.parallel_layout import ParallelLayout, Recompute, recompute_of
@@ -23,6 +25,7 @@ from raymega.plan.plan import ShardOptimizer
 
 MOST_CHUNKS = 4
 LARGEST_MICROBATCH = 32
+LIGHT = 0.5  # of a layer: ends that weigh no more are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,12 @@ def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space
     batch, asked = config.training.batch_size, config.parallelism.shard_optimizer
     return Space(
         tp=tuple(size for size in choices.tp_sizes(without) if size <= cluster.largest),
-        pp=stage_counts(config.model.num_layers, most=cluster.free, alike=len({n.device for n in cluster.nodes}) <= 1),
+        pp=stage_counts(
+            config.model.num_layers,
+            most=cluster.free,
+            alike=len({node.device for node in cluster.nodes}) <= 1,
+            ends=ends_in_layers(config),
+        ),
         dp=None,
         microbatch_sizes=tuple(size for size in choices.divisors(batch) if size <= LARGEST_MICROBATCH),
         schedules=features.schedules,
@@ -105,16 +113,28 @@ def asked_layout(config: Config) -> ParallelLayout | None:
     )
 
 
-def stage_counts(num_layers: int, *, most: int, alike: bool) -> tuple[int, ...]:
+def stage_counts(num_layers: int, *, most: int, alike: bool, ends: int = 0) -> tuple[int, ...]:
     """Numbers of stages worth a look. On devices that are `alike`, of those whose fullest stage is equal the least.
+
+    Args:
+        ends: what embedding and head weigh together, in layers: none of it, part or all is on the fullest stage.
 
     >>> stage_counts(8, most=8, alike=True)
     (1, 2, 3, 4, 8)
+    >>> stage_counts(4, most=4, alike=True), stage_counts(4, most=4, alike=True, ends=1)
+    ((1, 2, 4), (1, 2, 3, 4))
     """
     if not alike:
         return tuple(range(1, min(num_layers, most) + 1))
-    found = {-(-num_layers // fullest) for fullest in range(1, num_layers + 1)}
-    return tuple(sorted(pp for pp in found if pp <= most))
+    loads = range(num_layers, num_layers + ends + 1)
+    found = {-(-load // fullest) for load in loads for fullest in range(1, num_layers + 1)}
+    return tuple(sorted(pp for pp in found if pp <= min(num_layers, most)))
+
+
+def ends_in_layers(config: Config) -> int:
+    """What embedding and head weigh, in whole layers: a tied head computes as much as one of its own."""
+    counted = parameter_count(config.model, seq_len=config.data.seq_len)
+    return ceil((counted.embedding + max(counted.head, counted.embedding)) / counted.block - LIGHT)
 
 
 class Settings(Protocol):

@@ -2,12 +2,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raymega.config.rules import faults_of
 from raymega.config.schema import Config
+from raymega.errors import PlanError
 from raymega.mesh import Mesh
+from raymega.plan.advice import advise
 from raymega.plan.cluster import Cluster, Node
 from raymega.plan.hardware import DEVICES
 from raymega.plan.job import job_of
@@ -139,3 +141,41 @@ def test_the_last_stage_is_shorter_where_the_vocabulary_is_large() -> None:
     space = replace(free_space(made, cluster=cluster, features=runnable()), tp=(1,), pp=(4,), dp=(1,))
     counts = [end - first for first, end in search(job_of(made), space=space, cluster=cluster).ranked[0].layout.layers]
     assert counts[-1] < counts[1]
+
+
+def wordy(made: Config, *, vocab: int, dp: int | str = "auto", pp: int | str = "auto") -> Config:
+    axes = {"data_parallel_size": dp, "pipeline_model_parallel_size": pp}
+    return made.model_copy(
+        update={
+            "model": made.model.model_copy(update={"vocab_size": vocab}),
+            "parallelism": made.parallelism.model_copy(update=axes),
+        }
+    )
+
+
+def test_where_embedding_and_head_weigh_a_layer_the_stages_between_them_hold_more() -> None:
+    made = wordy(config(layers=4, hidden=2048, batch=12), vocab=32_000)
+    space = replace(free_space(made, cluster=nodes_of(1, 1, 1), features=runnable()), dp=(1,))
+    assert space.pp == (1, 2, 3)
+    best = search(job_of(made), space=space, cluster=nodes_of(1, 1, 1)).ranked[0].layout
+    assert [end - first for first, end in best.layers] == [1, 2, 1]
+
+
+@given(
+    layers=st.integers(1, 7), vocab=st.sampled_from([300, 32_000]), devices=st.integers(1, 6),
+    dp=st.integers(1, 3), pp=st.integers(1, 5), memory=st.sampled_from([4e9, 24e9]),
+)  # fmt: skip
+@example(layers=4, vocab=32_000, devices=3, dp=1, pp=3, memory=4e9)
+@settings(max_examples=30, deadline=None)
+def test_what_is_asked_for_and_fits_is_never_faster_than_the_best(
+    layers: int, vocab: int, devices: int, dp: int, pp: int, memory: float
+) -> None:
+    made = wordy(config(layers=layers, hidden=2048, batch=12), vocab=vocab, dp=dp, pp=min(pp, layers))
+    device = replace(DEVICES["a10g"], memory_bytes=memory)
+    cluster = Cluster(nodes=tuple(Node(id=f"n{i}", devices=1, device=device) for i in range(devices)))
+    try:
+        advice = advise(made, cluster=cluster)
+    except PlanError:
+        return
+    if advice.asked is not None and advice.asked.fits:
+        assert advice.best.step_s <= advice.asked.step_s
