@@ -16,7 +16,7 @@ from raymega.driver.reading import read_hardware, run_directory
 from raymega.driver.replay import heads, told
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
-from raymega.plan.hardware import Precision
+from raymega.plan.hardware import LARGEST, Precision, is_positive
 from raymega.sim.calibrated import calibrated
 from raymega.sim.drawing import category_lines, drawn, stretch_lines, time_words
 from raymega.sim.node_trace import NodeTrace, duration_s, failing, read_trace, steady
@@ -38,8 +38,11 @@ class Asked:
     usd_per_hour: float | None = None
 
     def __post_init__(self) -> None:
-        if self.usd_per_hour is not None and not self.usd_per_hour > 0:
-            raise ConfigError(f"--price is {self.usd_per_hour:g}; dollars of a device-hour are above zero.")
+        if self.usd_per_hour is not None and not is_positive(self.usd_per_hour):
+            raise ConfigError(
+                f"--price is {self.usd_per_hour:g}; dollars of a device-hour are above zero, and at most {LARGEST:g}. "
+                "Give a real price."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ def read_prices(path: str | None) -> Prices:
         return prices_from(yaml.safe_load(text))
     except OSError as error:
         raise ConfigError(f"--prices: {path} cannot be read: {error.strerror}. Name a YAML file.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"--prices: {path} is not YAML: {error}. Mend it.") from error
 
 

@@ -132,6 +132,8 @@ def read_hardware(word: str) -> tuple[Cluster, Constants]:
         raise ConfigError(
             f"--cluster: there is no file {word}. Give a YAML file, or a machine as dgx-a100:16."
         ) from error
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise ConfigError(f"--cluster: {word} cannot be read: {error.strerror}. Name a YAML file.") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"--cluster: {word} is not YAML: {error}. Mend it.") from error
     return calibration_from(data) if is_calibration(data) else (cluster_from(data), PUBLISHED)

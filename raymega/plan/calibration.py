@@ -16,6 +16,7 @@ from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.cluster_presets import cluster_from
 from raymega.plan.fitted import Constants
+from raymega.plan.hardware import LARGEST
 
 REACHED = Constants(matmul_share=1.0, memory_share=1.0, link_share=1.0, exposed_share=1.0)
 ROUNDS = 60
@@ -103,6 +104,6 @@ def _constants(data: Any) -> Constants:
         raise ConfigError(f"constants: {data!r} found; numbers for {', '.join(sorted(known))} are wanted.")
     for name, value in data.items():
         least = 0.0 if name.endswith("_s") else 1e-9
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
             raise ConfigError(f"constants.{name} is {value!r}; a positive number is wanted. Make it anew.")
     return replace(REACHED, **data)

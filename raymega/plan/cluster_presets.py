@@ -20,7 +20,7 @@ from raymega.config.fault import nearest
 from raymega.errors import ConfigError
 from raymega.plan import hardware
 from raymega.plan.cluster import Cluster, Node
-from raymega.plan.hardware import CPU_CORE, DEVICES, HERE, Device, Link, Links, ethernet, infiniband
+from raymega.plan.hardware import CPU_CORE, DEVICES, HERE, LARGEST, Device, Link, Links, ethernet, infiniband
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ LINKS: Mapping[str, Link] = {
     **{f"ethernet-{speed:g}": ethernet(speed) for speed in (1, 6.25, 10, 12.5, 25, 50, 100, 200, 400)},
 }
 
-MOST = 100_000  # nodes, or devices of one
+MOST = 100_000  # devices in all, which are planned for in ten seconds
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d+)?[eE][+-]?\d+")
 
 
@@ -85,6 +85,7 @@ def cluster_of(word: str) -> Cluster:
     if name == "local":
         return Cluster(nodes=(Node(id="n0", devices=many),))
     machine = MACHINES[name]
+    _held_to_most(many * machine.devices, what=f"--cluster {word}")
     nodes = (Node(id=f"n{i}", devices=machine.devices, device=machine.device) for i in range(many))
     return Cluster(nodes=tuple(nodes), links=machine.links)
 
@@ -97,19 +98,27 @@ def cluster_from(data: Mapping[str, Any]) -> Cluster:
     _known(data, ("nodes", "devices", "device", "links", "rack", "labels"), where="cluster")
     rows = data.get("nodes", 1)
     groups = rows if isinstance(rows, list) else [{"count": rows}]
-    ids, nodes = count(), list[Node]()
+    ids, nodes, devices = count(), list[Node](), 0
     for group in groups:
         if not isinstance(group, Mapping):
             raise ConfigError(f"cluster.nodes: {group!r} found; a number, or a list of {{count, devices, device}}.")
         _known(group, ("count", "devices", "device", "rack", "labels"), where="cluster.nodes")
         row = {"count": 1, "devices": 1, "device": "cpu-core", "rack": "", "labels": {}, **data, **group}
         many, size = (_whole(row[key], what=f"cluster.nodes.{key}") for key in ("count", "devices"))
-        device = _device(row["device"])
+        devices += many * size
+        _held_to_most(devices, what="cluster.nodes")
+        device, labels = _device(row["device"]), _labels(row["labels"])
         nodes += [
-            Node(id=f"n{next(ids)}", devices=size, device=device, rack=str(row["rack"]), labels=dict(row["labels"]))
+            Node(id=f"n{next(ids)}", devices=size, device=device, rack=str(row["rack"]), labels=labels)
             for _ in range(many)
         ]
     return Cluster(nodes=tuple(nodes), links=_links(data.get("links", {})))
+
+
+def _labels(data: Any) -> dict[str, str]:
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"cluster.nodes.labels: {data!r} found; names with values are wanted, as {{zone: b}}.")
+    return {str(name): str(value) for name, value in data.items()}
 
 
 def _links(data: Mapping[str, Any]) -> Links:
@@ -138,8 +147,10 @@ def _device(value: Any) -> Device:
     numbers = {
         key: _number(value.get(key), what=f"cluster.device.{key}") for key in ("memory_bytes", "memory_bytes_per_s")
     }
-    flops = {key: _number(number, what=f"flops_per_s.{key}") for key, number in value.get("flops_per_s", {}).items()}
-    if not {"fp32", "bf16", "fp16"} & flops.keys():
+    rates = value.get("flops_per_s", {})
+    _known(rates, ("fp32", "bf16", "fp16"), where="cluster.device.flops_per_s")
+    flops = {key: _number(number, what=f"cluster.device.flops_per_s.{key}") for key, number in rates.items()}
+    if not flops:
         raise ConfigError("cluster.device.flops_per_s has no number format. Give at least one of fp32, bf16, fp16.")
     slowest = min(flops.values())
     return Device(
@@ -167,6 +178,11 @@ def _known(data: Any, keys: tuple[str, ...], *, where: str) -> None:
             raise ConfigError(f"{where}: unknown key {key}. {hint}")
 
 
+def _held_to_most(devices: int, *, what: str) -> None:
+    if devices > MOST:
+        raise ConfigError(f"{what} has {devices:,} devices in all; up to {MOST:,} can be planned for. Use fewer.")
+
+
 def _whole(value: Any, *, what: str) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and int(text) > 0):
@@ -183,4 +199,7 @@ def _number(value: Any, *, what: str) -> float:
         value = float(value)  # YAML takes 1e-5, without a point, to be a word
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{what} is {value!r}; a number is wanted, in bytes, seconds or FLOP/s.")
+    if not -LARGEST <= value <= LARGEST:
+        said = str(value)[:20]
+        raise ConfigError(f"{what} is {said}; a finite number up to {LARGEST:g} is wanted. Give a real machine's.")
     return float(value)

@@ -18,12 +18,21 @@ from raymega.errors import ConfigError
 Precision = Literal["fp32", "bf16", "fp16"]
 GB = 1e9
 GIB = 2**30
+SMALLEST, LARGEST = 1e-12, 1e24  # of any size or rate: all sums of such are finite
+
+
+def is_positive(value: float) -> bool:
+    """Whether `value` is finite, above zero, and of a size that can be reckoned with."""
+    return SMALLEST <= value <= LARGEST
 
 
 def check_positive(name: str, value: float) -> None:
     """Raises: ConfigError if `value` is no positive number."""
-    if not value > 0:
-        raise ConfigError(f"{name} is {value:g}; hardware has a positive one. Give it in bytes, seconds or FLOP/s.")
+    if not is_positive(value):
+        raise ConfigError(
+            f"{name} is {value:g}; hardware has a positive one, from {SMALLEST:g} to {LARGEST:g}. "
+            "Give it in bytes, seconds or FLOP/s."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +72,11 @@ class Link:
 
     def __post_init__(self) -> None:
         check_positive(f"bytes_per_s of {self.name}", self.bytes_per_s)
-        if self.latency_s < 0:
-            raise ConfigError(f"latency_s of {self.name} is {self.latency_s:g}; no message arrives before it is sent.")
+        if not 0 <= self.latency_s <= LARGEST:
+            raise ConfigError(
+                f"latency_s of {self.name} is {self.latency_s:g}; no message arrives before it is sent, and each does "
+                "some day. Give seconds, from 0 on."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from raymega.model_shape import parameter_count
 from raymega.plan.cluster import Cluster
 from raymega.plan.cluster_presets import MACHINES, cluster_of
 from raymega.plan.fitted import PUBLISHED, Constants
-from raymega.plan.hardware import Precision
+from raymega.plan.hardware import LARGEST, Precision, is_positive
 from raymega.plan.job import Job, job_of
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.search import search
@@ -59,9 +59,11 @@ class Need:
 
     def __post_init__(self) -> None:
         for name, value in (("--tokens", self.tokens), ("--days", self.days), ("--budget", self.budget_usd)):
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value:g}; it has to be above zero. Leave it out for no limit.")
-        if not 0 < self.goodput <= 1:
+            if value is not None and not is_positive(value):
+                raise ConfigError(
+                    f"{name} is {value:g}; it has to be above zero, and at most {LARGEST:g}. Leave it out for no limit."
+                )
+        if not (is_positive(self.goodput) and self.goodput <= 1):
             raise ConfigError(f"--goodput is {self.goodput:g}; it is a share of time, above 0 and at most 1. Use 0.95.")
 
     @property
@@ -127,8 +129,11 @@ def prices_from(data: Any) -> Prices:  # Any: what YAML gives
     for machine, usd in rows.items():
         if machine not in MACHINES:
             raise ConfigError(f"usd_per_device_hour: there is no machine {machine}. Known are {', '.join(MACHINES)}.")
-        if isinstance(usd, bool) or not isinstance(usd, int | float) or not usd > 0:
-            raise ConfigError(f"usd_per_device_hour.{machine} is {usd!r}; a price above zero is wanted, in dollars.")
+        if isinstance(usd, bool) or not isinstance(usd, int | float) or not is_positive(usd):
+            raise ConfigError(
+                f"usd_per_device_hour.{machine} is {str(usd)[:20]}; a price above zero is wanted, in dollars, up to "
+                f"{LARGEST:g}. Give a real one."
+            )
     if not rows:
         raise ConfigError("usd_per_device_hour is empty. Give the price of at least one machine.")
     return Prices(date=str(data.get("date", "undated")), source=str(data.get("source", "")), usd_per_device_hour=rows)

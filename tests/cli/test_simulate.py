@@ -47,6 +47,7 @@ def test_failures_can_be_drawn_instead() -> None:
         (("--mtbf", "1m", "--trace", "x.csv"), "Give one of them"),
         (("--trace", "nowhere.csv"), "nowhere.csv cannot be read"),
         (("--cluster", "cpu:0"), "at least one node"),
+        (("--price", "1e308"), "--price is 1e.308; dollars of a device-hour are above zero, and at most"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: tuple[str, ...], says: str) -> None:

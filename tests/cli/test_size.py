@@ -45,6 +45,7 @@ def test_the_prices_that_ship_are_dated() -> None:
     ("words", "says"),
     [
         (("1.3B", "--tokens", "many"), "--tokens: 'many'"),
+        (("1.3B", "--tokens", "inf"), "--tokens is inf"),
         (("1.3B", "--prices", "nowhere.yaml"), "cannot be read"),
         (("no-such-preset",), "neither a file nor a preset"),
     ],

@@ -29,6 +29,8 @@ def test_a_plain_cluster_is_no_calibration() -> None:
     ("changes", "says"),
     [
         ({"constants": {"matmul_share": -1.0}}, "constants.matmul_share is -1.0"),
+        ({"constants": {"matmul_share": float("nan")}}, "constants.matmul_share is nan"),
+        ({"constants": {"step_s": float("inf")}}, "constants.step_s is inf"),
         ({"constants": {"luck": 2}}, "numbers for exposed_share"),
         ({"colour": "red"}, "Make it anew"),
         ({"cluster": {**CLUSTER, "devices": 0}}, "at least one device"),

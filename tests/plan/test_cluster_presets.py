@@ -1,8 +1,20 @@
-import pytest
+from copy import deepcopy
+from math import isfinite
+from typing import Any
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from raymega.config.schema import Config
 from raymega.errors import ConfigError
-from raymega.plan.cluster import Node
+from raymega.mesh import Mesh
+from raymega.plan.cluster import Cluster, Node
 from raymega.plan.cluster_presets import MACHINES, cluster_from, cluster_of
+from raymega.plan.job import job_of
+from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.predict import predict_layout
+from raymega.plan.stages import balanced_layers
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -44,6 +56,14 @@ def test_a_cluster_is_read_from_plain_data() -> None:
             r"memory_bytes of .* is 0",
         ),
         ({"device": {"memory_bytes": 1, "memory_bytes_per_s": 1, "flops_per_s": {}}}, r"has no number format"),
+        (
+            {"device": {"memory_bytes": 1, "memory_bytes_per_s": 1, "flops_per_s": 5}},
+            r"flops_per_s: 5 found; keys fp32",
+        ),
+        ({"labels": "spot"}, r"labels: 'spot' found; names with values are wanted"),
+        ({"labels": ["a", "b"]}, r"labels: \['a', 'b'\] found"),
+        ({"nodes": 100_000, "devices": 100_000}, r"10,000,000,000 devices in all; .* Use fewer"),
+        ({"nodes": [{"count": 60_000}, {"count": 60_000}]}, r"has 120,000 devices in all"),
     ],
 )
 def test_an_impossible_cluster_is_refused(data: dict[str, object], message: str) -> None:
@@ -57,6 +77,7 @@ def test_an_impossible_cluster_is_refused(data: dict[str, object], message: str)
         ("dgx-a10:2", r"there is no machine 'dgx-a10'\. Did you mean dgx-a100\?"),
         ("dgx-a100:0", r"is 0; a cluster has at least one node"),
         ("dgx-a100:-3", r"is -3"),
+        ("dgx-a100:20000", r"has 160,000 devices in all; up to 100,000 can be planned for\. Use fewer"),
     ],
 )
 def test_a_word_that_is_no_cluster_is_refused(word: str, message: str) -> None:
@@ -67,3 +88,48 @@ def test_a_word_that_is_no_cluster_is_refused(word: str, message: str) -> None:
 def test_a_node_cannot_have_fewer_devices_than_are_in_use() -> None:
     with pytest.raises(ConfigError, match="not more in use than it has"):
         Node(id="n0", devices=1, held=2)
+
+
+LINK = {"latency_s": 1e-5, "bytes_per_s": 1e9}
+NUMBERS: dict[str, Any] = {
+    "device": {"memory_bytes": 4e9, "memory_bytes_per_s": 5e9, "flops_per_s": {"fp32": 2e10, "bf16": 2e10}},
+    "links": {"device": LINK, "node": LINK, "rack": LINK},
+}
+KEYS = [
+    ("device", "memory_bytes"), ("device", "memory_bytes_per_s"), ("device", "flops_per_s", "fp32"),
+    ("device", "flops_per_s", "bf16"), *[("links", at, key) for at in NUMBERS["links"] for key in LINK],
+]  # fmt: skip
+SMALL = Config.model_validate({"model": {"num_layers": 2, "vocab_size": 300}, "training": {"batch_size": 4}})
+PIPE = ParallelLayout(mesh=Mesh(dp=2, tp=1, pp=2), layers=balanced_layers(2, num_stages=2), microbatch_size=1)
+
+
+def read_with(key: tuple[str, ...], value: object) -> Cluster | str:
+    """A cluster with another number at `key`, or why there is none."""
+    data: dict[str, Any] = {"nodes": 2, "devices": 2, **deepcopy(NUMBERS)}
+    at = data
+    for name in key[:-1]:
+        at = at[name]
+    at[key[-1]] = value
+    try:
+        return cluster_from(data)
+    except ConfigError as error:
+        return error.message
+
+
+@given(
+    key=st.sampled_from(KEYS),
+    value=st.floats() | st.floats(1e-15, 1e27) | st.integers() | st.sampled_from([10**400, "1e400", "fast", True, []]),
+)
+@example(key=("links", "node", "latency_s"), value=float("nan"))
+@example(key=("device", "memory_bytes"), value=float("inf"))
+@example(key=("device", "memory_bytes_per_s"), value=1e-300)
+@settings(max_examples=150, deadline=None)
+def test_a_number_is_refused_by_its_key_or_makes_a_step_of_finite_time(key: tuple[str, ...], value: object) -> None:
+    cluster = read_with(key, value)
+    if isinstance(cluster, str):
+        assert key[-1] in cluster
+        return
+    found = predict_layout(PIPE, job=job_of(SMALL), cluster=cluster)
+    assert isfinite(found.step_s)
+    assert found.step_s > 0
+    assert isfinite(found.usable_bytes[0])

@@ -78,6 +78,7 @@ def test_every_size_has_its_tier(parameters: float, says: str) -> None:
         ({"usd_per_device_hour": {}}, "is empty"),
         ({"usd_per_device_hour": {"abacus": 1}}, "no machine abacus"),
         ({"usd_per_device_hour": {"aws-p5": -1}}, "aws-p5 is -1"),
+        ({"usd_per_device_hour": {"aws-p5": float("inf")}}, "aws-p5 is inf"),
     ],
 )
 def test_a_price_list_that_is_wrong_is_refused(data: object, says: str) -> None:
@@ -87,11 +88,19 @@ def test_a_price_list_that_is_wrong_is_refused(data: object, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "says"),
-    [({"days": 0.0}, "--days is 0"), ({"budget_usd": -5.0}, "--budget is -5"), ({"goodput": 1.2}, "--goodput is 1.2")],
+    [
+        ({"days": 0.0}, "--days is 0"),
+        ({"budget_usd": -5.0}, "--budget is -5"),
+        ({"goodput": 1.2}, "--goodput is 1.2"),
+        ({"tokens": float("inf")}, "--tokens is inf; it has to be above zero, and at most"),
+        ({"days": 1e-300}, "--days is 1e-300"),
+        ({"budget_usd": float("nan")}, "--budget is nan"),
+        ({"goodput": float("nan")}, "--goodput is nan"),
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(limits: dict[str, float], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Need(config=model(1.3e9), tokens=1e9, **limits)
+        Need(config=model(1.3e9), **{"tokens": 1e9, **limits})
 
 
 def _of(found: Sizing, machine: str) -> Fleet:
