@@ -4,11 +4,12 @@
     aws-p5          4  dp=4 tp=8 pp=1, ..           254,000    13.7         10,500    72,300         0.24
     aws-p4d        12  ..                                                                     over the budget
 
-A fleet is as large as the deadline asks for, or as the model needs to fit; its layout is the planner's. Days and cost
-count the share of time that a run keeps (goodput), which `raymega simulate` finds for a cluster that loses machines.
+A fleet has as few nodes as hold the model and keep the deadline, within the budget where it can; its layout is the
+planner's. Days and cost count the share of time that a run keeps (goodput), which `raymega simulate` finds for a
+cluster that loses machines.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -183,19 +184,40 @@ _TIERS = (
 
 def _fleet(need: Need, *, machine: str, usd: float, constants: Constants) -> Fleet | str:
     """As few nodes as hold the model and keep the deadline; why not, if none do."""
-    nodes, found = 1, None
-    while nodes <= MOST_NODES and (found := _fastest(need, machine, nodes, constants)) is None:
-        nodes *= 2
-    if found is None:
+
+    def fleet_of(nodes: int) -> Fleet | None:
+        found = _fastest(need, machine, nodes, constants)
+        return _priced(need, machine=machine, nodes=nodes, usd=usd, found=found) if found is not None else None
+
+    short, nodes, fleet = 0, 1, fleet_of(1)
+    while fleet is None and nodes < MOST_NODES:
+        short, nodes = nodes, min(MOST_NODES, 2 * nodes)
+        fleet = fleet_of(nodes)
+    if fleet is None:
         return f"it does not fit {MOST_NODES} nodes"
-    if need.days is not None:
-        wanted = need.tokens / (need.days * DAY_S * need.goodput)
-        for _ in range(TRIES):
-            if found[1] >= wanted or nodes == MOST_NODES:
-                break
-            nodes = min(MOST_NODES, max(nodes + 1, ceil(nodes * wanted / found[1])))
-            found = _fastest(need, machine, nodes, constants) or found
-    return _priced(need, machine=machine, nodes=nodes, usd=usd, found=found)
+    for _ in range(TRIES):
+        if need.days is None or fleet.days <= need.days or fleet.nodes == MOST_NODES:
+            break
+        short = fleet.nodes
+        more = min(MOST_NODES, max(short + 1, ceil(short * fleet.days / need.days)))
+        fleet = fleet_of(more) or fleet
+    return _fewest(short, fleet, days=need.days, fleet_of=fleet_of)
+
+
+def _fewest(short: int, fleet: Fleet, *, days: float | None, fleet_of: Callable[[int], Fleet | None]) -> Fleet:
+    """Between `short` nodes, too few, and a fleet that does: halve until they are neighbours; a budget stays kept."""
+    if days is not None and fleet.days > days:
+        return fleet
+    least = fleet
+    while least.nodes - short > 1:
+        middle = (short + least.nodes) // 2
+        tried = fleet_of(middle)
+        in_time = tried is not None and (days is None or tried.days <= days)
+        if tried is not None and in_time and (tried.refused is None or fleet.refused is not None):
+            least = tried
+        else:
+            short = middle
+    return least
 
 
 def _fastest(need: Need, machine: str, nodes: int, constants: Constants) -> tuple[ParallelLayout, float] | None:

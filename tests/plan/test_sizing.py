@@ -1,11 +1,15 @@
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from raymega.config.load import load
 from raymega.config.schema import Config
 from raymega.errors import ConfigError, PlanError
 from raymega.model_shape import parameter_count
+from raymega.plan.fitted import Constants
+from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.sizing import Fleet, Need, Prices, Sizing, batch_of, prices_from, shape_of, size, tier_of
 
 USD_PER_DEVICE_HOUR = {"aws-p4d": 3.0, "aws-p5": 7.0}
@@ -35,6 +39,24 @@ def test_a_tighter_deadline_never_takes_fewer_nodes() -> None:
     nodes = [_of(sized(days=days, machines=("aws-p4d",)), "aws-p4d").nodes for days in (10.0, 2.0, 1.0)]
     assert nodes == sorted(nodes)
     assert nodes[0] < nodes[-1]
+
+
+@given(holds=st.integers(1, 60), keeps=st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_a_fleet_has_as_few_nodes_as_hold_the_model_and_keep_the_deadline(holds: int, keeps: int) -> None:
+    layout = _of(sized(machines=("aws-p5",)), "aws-p5").layout
+
+    def speed(nodes: int) -> float:
+        return nodes * (100 - nodes / 12)
+
+    def fastest(need: Need, machine: str, nodes: int, constants: Constants) -> tuple[ParallelLayout, float] | None:
+        return (layout, speed(nodes)) if nodes >= holds else None
+
+    prices = Prices(date="2025-06", source="tests", usd_per_device_hour={"aws-p5": 7.0})
+    need = Need(config=model(1.3e9), tokens=speed(keeps) * 0.999 * 86400, days=1.0, goodput=1.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("raymega.plan.sizing._fastest", fastest)
+        assert _of(size(need, prices=prices), "aws-p5").nodes == max(holds, keeps)
 
 
 def test_figures_of_a_fleet_belong_together() -> None:
