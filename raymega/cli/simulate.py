@@ -142,13 +142,23 @@ def trace_of(asked: Asked, *, cluster: Cluster) -> NodeTrace:
             raise ConfigError(
                 f"--trace: {asked.trace} cannot be read: {why}. Name a file of lines t_s,n_nodes."
             ) from error
-        return read_trace(text, source=asked.trace)
+        return _within(read_trace(text, source=asked.trace), cluster=cluster, source=asked.trace)
     nodes, end_s = len(cluster.nodes), duration_s(asked.duration, option="--duration")
     if asked.mtbf is None:
         return steady(nodes=nodes, duration_s=end_s)
     back_s = None if asked.back == "never" else duration_s(asked.back, option="--back")
     mtbf_s = duration_s(asked.mtbf, option="--mtbf")
     return failing(nodes=nodes, mtbf_s=mtbf_s, duration_s=end_s, back_after_s=back_s, seed=asked.seed)
+
+
+def _within(trace: NodeTrace, *, cluster: Cluster, source: str) -> NodeTrace:
+    """`trace`, if the cluster has as many nodes. Raises: ConfigError if not."""
+    if trace.most > len(cluster.nodes):
+        raise ConfigError(
+            f"--trace: {source} has up to {trace.most:,} nodes; the cluster has {len(cluster.nodes):,}, and shares are "
+            f"of all of it. Give a --cluster of {trace.most:,} nodes."
+        )
+    return trace
 
 
 def _assumptions(times: Times) -> list[str]:

@@ -40,6 +40,11 @@ def test_failures_can_be_drawn_instead() -> None:
     assert found["repairs"] > 0
 
 
+def test_a_trace_of_more_nodes_than_the_cluster_has_is_refused(trace: str) -> None:
+    with pytest.raises(ConfigError, match=r"has up to 4 nodes; the cluster has 2, .* Give a --cluster of 4 nodes"):
+        simulated("--cluster", "cpu:2", "--trace", trace)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
