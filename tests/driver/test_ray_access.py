@@ -34,7 +34,7 @@ def test_who_connects_shows_the_token_of_that_ray(tmp_path: Path, monkeypatch):
     (tmp_path / f"{PREFIX}x7").mkdir()
     ACCESS.leave_in(tmp_path / f"{PREFIX}x7")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr("raymega.driver.ray_session.LONGEST_TEMP", 4096)
+    monkeypatch.setattr("raymega.driver.ray_session.LONGEST_SOCKET", 4096)
     for variable in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_MODE"):
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
