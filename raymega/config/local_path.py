@@ -1,6 +1,6 @@
 """The absolute path that a person's word means, or why it can mean none.
 
-    runs            /work/runs          the working directory may be gone
+    runs            /home/me/x/runs     the working directory may be gone
     ~/runs          /home/me/runs       the user, or the one named, may have no home directory
     x * 300         refused             a name has at most NAME_BYTES, a path PATH_BYTES; source: linux/limits.h
 

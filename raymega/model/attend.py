@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 64  # queries
+TAKES = ["query", "key", "value", "dropout_p", "is_causal"]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -70,7 +71,4 @@ class _Attend(torch.autograd.Function):
 def _has_flash() -> bool:
     """Whether torch's operator, which is private, takes what is given here."""
     schemas = torch._C._jit_get_schemas_for_operator("aten::_scaled_dot_product_flash_attention_for_cpu")
-    return any([argument.name for argument in schema.arguments][:5] == NAMES for schema in schemas)
-
-
-NAMES = ["query", "key", "value", "dropout_p", "is_causal"]
+    return any([argument.name for argument in schema.arguments][:5] == TAKES for schema in schemas)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raymega.comm.group import Group, GroupSpec
-from raymega.comm.local import LocalFabric, LocalHub
+from raymega.comm.local import LocalHub
 from raymega.mesh import Coord
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_name
@@ -16,9 +15,9 @@ from raymega.worker.gather import Weights
 from raymega.worker.interface import Assignment, WorkerSettings
 from tests.waiting import eventually
 from tests.worker.killing import kill_world
-from tests.worker.rig import LIMIT_S, ThreadRun, batch_of, relative, run_layout, thread_run, tiny_config, tiny_plan
+from tests.worker.rig import ThreadRun, batch_of, relative, run_layout, thread_run, tiny_config, tiny_plan
+from tests.worker.slow_link import Hours, SlowLink
 from tests.worker.test_kill_shards import weights_follow
-from tests.worker.test_overlap import Arriving, Hours
 
 MODEL = {"num_layers": 4, "num_key_value_heads": 2}
 SMALL_BYTES = 8192
@@ -54,24 +53,6 @@ def test_shares_hold_every_row_once_in_the_order_in_which_parts_read_them():
     assert len(shares) > len(chunk.model.parts)
 
 
-class SlowLink:
-    """`LocalFabric` whose ring takes an hour for a share of the weights, one after the other."""
-
-    def __init__(self, hub: LocalHub, *, me: str, generation: int, hours: Hours) -> None:
-        self._fabric = LocalFabric(hub, me=me, generation=generation, timeout_s=LIMIT_S)
-        self._hours = hours
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._fabric, name)
-
-    def group(self, spec: GroupSpec) -> Group:
-        group = self._fabric.group(spec)
-        if "/dp/" in spec.key:
-            begin, hours = group.start_all_gather, self._hours
-            group.start_all_gather = lambda out, x: Arriving(work=begin(out, x), hours=hours, at=hours.send())
-        return group
-
-
 def hours_of_two_steps(patch: pytest.MonkeyPatch, *, early: bool) -> tuple[int, int, int]:
     """Hours of two steps, of their forwards, and of the link."""
     days, hub, begin, need, parts = {"w0": Hours(), "w1": Hours()}, LocalHub(), Weights.begin, Weights.need, []
@@ -86,7 +67,8 @@ def hours_of_two_steps(patch: pytest.MonkeyPatch, *, early: bool) -> tuple[int, 
         parts.append(part)
 
     def fabric(*, assignment: Assignment, settings: WorkerSettings) -> SlowLink:
-        return SlowLink(hub, me=settings.worker, generation=assignment.generation, hours=days[settings.worker])
+        me, generation = settings.worker, assignment.generation
+        return SlowLink(hub, me=me, generation=generation, hours=days[me], slowed="start_all_gather")
 
     patch.setattr(Weights, "need", slowly)
     patch.setattr(Weights, "begin", begin if early else at_once)
@@ -109,6 +91,12 @@ def test_a_forward_and_its_weights_take_the_longer_of_their_times_and_not_the_su
 def test_who_dies_before_it_sends_its_weights_breaks_the_next_forward_and_nothing_else():
     with kill_world((3, 1, 2), num_layers=4, change=lambda plan: replace(plan, shard_optimizer="mirrored")) as world:
         world.look()
+
+        def wait_for_all(worker: str, point: str) -> None:  # else the decision may die with the only one who had it
+            if (worker, point) == ("w1", "gather"):
+                eventually(lambda: {world.run.workers[name].state.committed for name in world.plan.living} == {1})
+
+        world.meets = wait_for_all
         world.begin()
         world.strike(world.plan, "w1", at="gather", until=2)
         found = world.recover(world.plan, dead={"w1"})

@@ -1,12 +1,9 @@
 """Sums of gradients begin in the backward: the same bits, the longer of the two times, and no backward breaks."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
-from raymega.comm.group import Group, GroupSpec, Work
-from raymega.comm.local import LocalFabric, LocalHub
+from raymega.comm.local import LocalHub
 from raymega.config.schema import LogConfig
 from raymega.model.stage import build_stage
 from raymega.worker import step
@@ -14,7 +11,8 @@ from raymega.worker.buckets import chunk_buckets
 from raymega.worker.interface import Assignment, StepTrace, WorkerSettings
 from raymega.worker.reduce import GradientSums
 from tests.worker.killing import kill_world
-from tests.worker.rig import LIMIT_S, run_layout, thread_run, tiny_config, tiny_plan
+from tests.worker.rig import run_layout, thread_run, tiny_config, tiny_plan
+from tests.worker.slow_link import Hours, SlowLink
 
 SMALL_BYTES = 8192  # a bucket for each block of small models, and for a third of the tiny one's
 MODEL = (("num_layers", 4),)
@@ -64,53 +62,6 @@ def test_early_sums_have_the_bits_of_late_ones(layout, training, monkeypatch):
     assert all(torch.equal(weight, late.weights[name]) for name, weight in early.weights.items())
 
 
-@dataclass(kw_only=True)
-class Hours:
-    """A clock that only counts: a part of the backward takes a worker one hour, and so does each sum on the link."""
-
-    now: int = 0
-    link_free_at: int = 0
-    sums: int = 0
-
-    def send(self) -> int:
-        self.sums += 1
-        self.link_free_at = max(self.link_free_at, self.now) + 1
-        return self.link_free_at
-
-
-@dataclass(kw_only=True)
-class Arriving:
-    """A sum that is there at an hour."""
-
-    work: Work
-    hours: Hours
-    at: int
-
-    def wait(self) -> None:
-        self.work.wait()
-        self.hours.now = max(self.hours.now, self.at)
-
-
-class SlowLink:
-    """`LocalFabric` whose ring takes an hour for a sum, one after the other."""
-
-    def __init__(self, hub: LocalHub, *, me: str, generation: int, hours: Hours) -> None:
-        self._fabric = LocalFabric(hub, me=me, generation=generation, timeout_s=LIMIT_S)
-        self._hours = hours
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._fabric, name)
-
-    def group(self, spec: GroupSpec) -> Group:
-        group = self._fabric.group(spec)
-        if "/dp/" in spec.key:
-            begin, hours = group.start_all_reduce, self._hours
-            group.start_all_reduce = lambda x, op="sum", *, out=None: Arriving(
-                work=begin(x, op, out=out), hours=hours, at=hours.send()
-            )
-        return group
-
-
 def hours_of_a_step(monkeypatch: pytest.MonkeyPatch, *, early: bool) -> tuple[int, int, int]:
     """Hours of a step, of its backward, and of its link."""
     hub, passed, days, parts = LocalHub(), GradientSums.passed, {"w0": Hours(), "w1": Hours()}, []
@@ -122,9 +73,8 @@ def hours_of_a_step(monkeypatch: pytest.MonkeyPatch, *, early: bool) -> tuple[in
             passed(self, stage, part)
 
     def fabric(*, assignment: Assignment, settings: WorkerSettings) -> SlowLink:
-        return SlowLink(
-            hub, me=settings.worker, generation=assignment.generation, hours=days[settings.worker]
-        )  # fmt: skip
+        me, generation = settings.worker, assignment.generation
+        return SlowLink(hub, me=me, generation=generation, hours=days[me], slowed="start_all_reduce")
 
     monkeypatch.setattr(GradientSums, "passed", slowly)
     config = tiny_config(model=dict(MODEL))
