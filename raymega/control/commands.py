@@ -51,8 +51,7 @@ class AssignPlan:
         step: committed steps to go on from.
         checkpoint: what to load; None: first values.
         keep_state: every worker's own state is that of `step`, or becomes it by `settle`; nothing is loaded.
-        settle: the decision that leads to `step`, for those who have not applied it; with `move`, the newest that the
-            hands have heard of.
+        settle: the decision that leads to `step`, where it is known, for those who have not applied it.
         repair: each worker's part of finishing the step that broke; without it, the step begins anew.
         rates: of learning, as `Course` has them.
         links: teams that have messages for each other beside those of the routes.

@@ -77,8 +77,9 @@ def switch(training: Training, change: Change, now: float, *, reason: str) -> De
     transition = transition_of(training, change.plan, nodes)
     move = MoveUnderway(change=change, transition=transition, step=story.committed, since=now)
     assign = AssignPlan(
-        generation=story.generation, plan=change.plan, step=story.committed, checkpoint=None, move=transition
-    )
+        generation=story.generation, plan=change.plan, step=story.committed, checkpoint=None, move=transition,
+        settle=story.decided,
+    )  # fmt: skip
     told = f"at the boundary after step {story.committed} the state goes over to {change.plan.mesh}: {change.cause}"
     return Decision(
         state=Moving(story=story, seats=training.seats, plan=change.plan, move=move),

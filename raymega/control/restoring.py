@@ -81,7 +81,10 @@ def restore(
     )
     change = _change(brain, story, transition, plan, starts=bool(fresh), cause=cause, now=now)
     move = MoveUnderway(change=change, transition=transition, step=version.step, since=now)
-    assign = AssignPlan(generation=story.generation, plan=plan, step=version.step, checkpoint=None, move=transition)
+    assign = AssignPlan(
+        generation=story.generation, plan=plan, step=version.step, checkpoint=None, move=transition,
+        settle=story.decided if story.decided is not None and story.decided.version == version else None,
+    )  # fmt: skip
     starts: tuple[Command, ...] = (StartWorkers(seats=fresh),) if fresh else ()
     return Decision(
         state=Moving(story=story, seats=seats, plan=plan, move=move, stop=settled.stop),

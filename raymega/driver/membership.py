@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from raymega.checkpoint.find import read_manifest
 from raymega.checkpoint.store import open_store
 from raymega.config.schema import TrainingConfig
-from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Evaluate, Grant
 from raymega.control.states import Checkpoint, State, members_of, plan_of
 from raymega.driver.feeder import Feeder, Sources
@@ -42,7 +41,7 @@ class _Generation:
     """What is known of the newest membership.
 
     `members`: all who have a part in it, those included that only send state. `committed`: the newest step that was
-    heard of. `heard`: the decision that led to it. `base`: what was counted up to where `skipped` begins.
+    heard of. `base`: what was counted up to where `skipped` begins.
     `evaluated`: the newest step whose validation was heard of.
     """
 
@@ -51,7 +50,6 @@ class _Generation:
     members: tuple[WorkerId, ...]
     base: Counted
     committed: int
-    heard: Decided | None = None
     evaluated: int = -1
     skipped: list[int] = field(default_factory=list)
     ready: set[WorkerId] = field(default_factory=set)
@@ -104,7 +102,6 @@ class Membership:
                 base=_counted_in(story.checkpoint, training=self._training),
                 skipped=list(skipped),
                 committed=story.committed,
-                heard=story.decided,
             )
 
     def assign(self, command: AssignPlan) -> None:
@@ -114,10 +111,6 @@ class Membership:
         before = self._current if command.keep_state or command.move is not None else None
         base = before.base if before is not None else _counted_in(command.checkpoint, training=self._training)
         kept = [] if before is None else [number for number in before.skipped if number <= command.step]
-        heard = None if before is None else before.heard
-        if heard is not None and heard.version.step != command.step:
-            heard = None  # everybody goes back behind it
-        settle = heard if command.move is not None and command.settle is None else command.settle
         with self._lock:
             self._current = _Generation(
                 number=command.generation,
@@ -126,7 +119,6 @@ class Membership:
                 base=base,
                 skipped=kept,
                 committed=command.step,
-                heard=heard,
             )
         counted = self._count(base, kept, step=command.step)
         assignment = Assignment(
@@ -140,7 +132,7 @@ class Membership:
             eval_batches=self._eval_batches,
             skipped=counted.skipped,
             scale=counted.scale,
-            settle=settle.facts if settle is not None else None,
+            settle=command.settle.facts if command.settle is not None else None,
             links=command.links,
             move=command.move,
             copies=command.copies,
@@ -185,13 +177,9 @@ class Membership:
             current = self._current
             if current is None or current.number != report.generation:
                 return False
-            version = Version(step=report.step, generation=report.generation)
-            if report.step == current.committed and current.heard is None:  # told to a controller before this one
-                current.heard = Decided(version=version, facts=report.facts)
             if report.step <= current.committed:
                 return False
             current.committed = report.step
-            current.heard = Decided(version=version, facts=report.facts)
             if report.skipped:
                 current.skipped.append(report.step)
         self._feeder.committed(report.step)
@@ -206,11 +194,6 @@ class Membership:
                 return False
             current.evaluated = report.after_step
         return True
-
-    @property
-    def heard(self) -> Decided | None:
-        """The newest commit that was heard of, of the state in force."""
-        return self._current.heard if self._current is not None else None
 
     def counted(self, *, generation: int, step: int) -> Counted | None:
         """Of the first `step` steps; None once a newer generation was assigned."""

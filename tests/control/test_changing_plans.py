@@ -82,6 +82,7 @@ def test_no_more_standbys_join_than_places_are_lost():
     (move,) = told(hands, WriteTransition)
     assert (last.story.steps_lost, move.certified) == (0, True)
     assert [len(assigned.plan.living) for assigned in told(hands, AssignPlan)] == [4, 3, 4]
+    assert all(one.settle.version.step == one.step for one in told(hands, AssignPlan)[1:]), "who has not heard is told"
 
 
 def test_without_standbys_a_free_device_gets_a_worker_beside_the_run():

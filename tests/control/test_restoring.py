@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from raymega.control.arbitration import Decided, Version
 from raymega.control.codec import event_from_json, event_to_json
 from raymega.control.commands import AssignPlan, Command, Rewind, StartWorkers, WriteTransition
 from raymega.control.decision import Brain
@@ -38,6 +39,10 @@ def crosswise(plan: Plan, homes: Mapping[str, Home]) -> Keeping:
     return Keeping(routes=tuple(routes), elements={}, reason="each keeps the state of the next")
 
 
+def decided_at(step: int, generation: int = G) -> Decided:
+    return Decided(version=Version(step=step, generation=generation), facts=bytes([step]))
+
+
 @dataclass(kw_only=True)
 class Story:
     """A run of dp=1 pp=2 on two of `num_nodes` nodes, told event by event."""
@@ -66,7 +71,7 @@ class Story:
             self.tell(
                 StepCommitted(
                     generation=generation, step=step, loss=5.0, grad_norm=1.0, lr=1e-3, tokens=100 + step,
-                    skipped=False, step_s=0.5, t=self.now,
+                    skipped=False, step_s=0.5, t=self.now, decided=decided_at(step, generation),
                 )
             )  # fmt: skip
 
@@ -116,7 +121,7 @@ def test_a_copy_of_the_newest_step_costs_no_step():
     assert isinstance(run.state, Moving)
     assert run.state.move.change.rung is Rung.PEER_COPY
     assert assign.move.copies == {"w1": "w0"}
-    assert (assign.step, assign.move.version) == (7, (7, G))
+    assert (assign.step, assign.move.version, assign.settle) == (7, (7, G), decided_at(7))
     assert run.told(Rewind) == []
     assert run.state.story.steps_lost == 0
 
@@ -124,7 +129,7 @@ def test_a_copy_of_the_newest_step_costs_no_step():
 def test_an_older_copy_takes_all_back_to_its_step():
     run = lost_at(7, kept=(("w1", 5), ("w1", 4), ("w0", 5), ("w0", 7)))
     (assign,) = run.told(AssignPlan)
-    assert (assign.step, assign.move.version) == (5, (5, G))
+    assert (assign.step, assign.move.version, assign.settle) == (5, (5, G), None)
     assert run.told(Rewind) == [Rewind(step=5)]
     story = run.state.story
     assert (story.committed, story.steps_lost, story.tokens_total) == (5, 2, sum(range(101, 106)))
