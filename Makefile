@@ -21,7 +21,7 @@ test:
 
 pure:
 	@PYTHON="$(PYTHON)" .ci/setup test
-	@.ci/test $(PURE)
+	@.ci/test --numprocesses 2 $(PURE)
 
 bench:
 	@PYTHON="$(PYTHON)" .ci/setup train
