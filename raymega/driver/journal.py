@@ -12,6 +12,7 @@ step is not waited for, since it is in the workers too, nor is the order to leav
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,24 +112,33 @@ def read_head(file: Path) -> JournalHead:
     if head is None:
         raise StateError(f"the journal {file} is empty: its controller died before it began")
     inherited, config = head.get("takes_over"), head.get("config")
-    return JournalHead(
-        epoch=head["epoch"],
-        t=head["t"],
-        rules=Rules(**head["rules"]),
-        checkpoint=checkpoint_from_json(head["checkpoint"]),
-        launch=head.get("launch", ""),
-        takes_over=None if inherited is None else Inherited(**inherited),
-        config=None if config is None else Config.model_validate(config),
-    )
+    with _as_this_program_writes(file, what="its head"):
+        return JournalHead(
+            epoch=head["epoch"],
+            t=head["t"],
+            rules=Rules(**head["rules"]),
+            checkpoint=checkpoint_from_json(head["checkpoint"]),
+            launch=head.get("launch", ""),
+            takes_over=None if inherited is None else Inherited(**inherited),
+            config=None if config is None else Config.model_validate(config),
+        )
 
 
 def read_entries(file: Path, *, offset: int = 0) -> Iterator[JournalEntry]:
-    """The journal's entries in order, those that begin at byte `offset` or later; a torn last line is none."""
+    """The journal's entries in order, those that begin at byte `offset` or later; a torn last line is none.
+
+    Raises: StateError naming the turn that is not as it was written.
+    """
     lines = read_lines(file, offset=offset)
     if offset == 0:
         next(lines, None)
     for line in lines:
-        yield JournalEntry(
+        yield _entry(line, file=file)
+
+
+def _entry(line: dict[str, Any], *, file: Path) -> JournalEntry:
+    with _as_this_program_writes(file, what=f"turn {line.get('seq', 'without a number')}"):
+        return JournalEntry(
             seq=line["seq"],
             t=line["t"],
             event=event_from_json(line["event"]),
@@ -136,3 +146,16 @@ def read_entries(file: Path, *, offset: int = 0) -> Iterator[JournalEntry]:
             commands=tuple(line["commands"]),
             reason=line["reason"],
         )
+
+
+@contextmanager
+def _as_this_program_writes(file: Path, *, what: str) -> Iterator[None]:
+    """Raise StateError for a line of JSON that says something else, or lacks something."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise StateError(
+            f"{file}: {what} cannot be read ({told}): it is damaged, or of another version of raymega. Put it back as "
+            "it was written, or read the run with that version"
+        ) from error

@@ -59,10 +59,18 @@ def read_lines(file: Path, *, offset: int = 0) -> Iterator[Line]:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise StateError(f"{file}:{number} is not JSON: {error.msg}") from error
+            yield _object_of(line, where=f"{file}:{number}")
+
+
+def _object_of(text: bytes, *, where: str) -> Line:
+    """What one line says. Raises: StateError for anything but an object."""
+    try:
+        line = json.loads(text)
+    except ValueError as error:  # no JSON, or no text at all
+        raise StateError(f"{where} is not JSON: {error}. Put that line back as it was, or take it out") from error
+    if not isinstance(line, dict):
+        raise StateError(f"{where} is no JSON object, as each line is. Put it back as it was, or take it out")
+    return line
 
 
 def mend(file: Path) -> None:

@@ -30,13 +30,32 @@ def test_a_torn_last_line_is_no_line(tmp_path, cut):
     assert [entry.seq for entry in read_entries(file)] == [turn.seq for turn in turns[:-1]]
 
 
-def test_a_line_that_is_broken_in_the_middle_is_an_error_that_names_it(tmp_path):
+RATE_OF_NONE = (
+    b'{"seq": 4, "t": 1, "event": {"event": "SetAsked", "request": 1, "lr": null}, "state": "", "commands": []}'
+)
+BROKEN = {
+    "torn": b"{torn", "zeros": b"\0\0\0\0{", "no text": b"\xff\xfe{}", "a list": b"[1]", "a number": b"3",
+    "nothing": b"", "lacks": b'{"seq": 4}', "other": RATE_OF_NONE,
+    "unknown": b'{"seq": 4, "t": 1, "event": {"event": "Nope"}}',
+}  # fmt: skip
+HEADS = (b'{"epoch": 1}', b'{"epoch": 1, "t": 1, "rules": {"no": 1}, "checkpoint": null}', b"[]")
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_a_line_that_is_broken_in_the_middle_is_an_error_that_names_it(tmp_path, broken: bytes):
     journalled(tmp_path)
     (file,) = journals(tmp_path)
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join([*lines[:4], "{torn\n", *lines[5:]]))
-    with pytest.raises(StateError, match=r"000001.jsonl:5 is not JSON"):
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:4], broken + b"\n", *lines[5:]]))
+    with pytest.raises(StateError, match=r"000001.jsonl:5 is n|000001.jsonl: turn 4 cannot be read|'Nope'"):
         list(read_entries(file))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_that_is_broken_is_an_error_that_names_it(tmp_path, head: bytes):
+    (tmp_path / "000001.jsonl").write_bytes(head + b"\n")
+    with pytest.raises(StateError, match=r"its head cannot be read|000001.jsonl:1 is no"):
+        read_head(tmp_path / "000001.jsonl")
 
 
 def test_of_many_controllers_each_gets_an_epoch_of_its_own(tmp_path):
