@@ -1,5 +1,6 @@
 """The verbs that send something away: a run to a cluster, its state or story to another, its weights to programs."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -109,6 +110,7 @@ def replay(
       raymega replay quick-otter --go
     """
     from raymega.cli.replaying import gone_through, retold, written
+    from raymega.driver.outlasting import outlasting
     from raymega.driver.reading import run_directory
 
     found = run_directory(run)
@@ -118,7 +120,8 @@ def replay(
     elif not go:
         typer.echo(told.text, nl=False)
     if go:
-        raise typer.Exit(gone_through(told, tell=typer.echo))
+        here = outlasting(sys.stdout, follow=f"raymega attach {told.run.path}")
+        raise typer.Exit(gone_through(told, tell=lambda text: print(text, file=here, flush=True)))
 
 
 SENDING_VERBS = (submit, fork, export, replay)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from shlex import quote
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import psutil
 import ray
@@ -30,6 +30,7 @@ from raymega.driver.live_view import open_console
 from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
 from raymega.driver.node_watch import Device, Row, cluster_of, device_of
+from raymega.driver.outlasting import outlasting, tell
 from raymega.driver.preflight import Prepared, Resume, prepare, resolved, set_later_aside, write_config
 from raymega.driver.progress import Facts, Memory
 from raymega.driver.publishing import Imprint
@@ -59,6 +60,7 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
     began_t = time.time()
     full, run_dir = resolved(config)
     check_trackers(full.log.trackers)
+    out = outlasting(sys.stdout, follow=f"raymega attach {quote(str(run_dir.path))}")
     with ExitStack() as on_refusal:
         if not run_dir.path.exists():
             on_refusal.callback(run_dir.remove_if_unused)
@@ -70,7 +72,7 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
         if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
             print(_nothing_to_do(prepared))
             return 0
-        return _run(prepared, lock=lock, began_t=began_t, watch=watch)
+        return _run(prepared, lock=lock, began_t=began_t, watch=watch, out=out)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C or SIGTERM while there is no run to stop
         if run_dir.is_begun():
             print(f"to resume: raymega train {quote(str(run_dir.config))}")
@@ -81,13 +83,13 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
             run_dir.remove_if_unused()
 
 
-def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch) -> int:
-    with closing(open_console(facts_of(prepared), t=began_t, out=sys.stdout)) as console:
+def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch, out: TextIO) -> int:
+    with closing(open_console(facts_of(prepared), t=began_t, out=out)) as console:
         for warning in prepared.warnings:
             console.note(warning)
         shown = Shown(console, began_t=began_t, watch=watch)
         ended = _followed(prepared, lock=lock, console=console, began_t=began_t, shown=shown)
-    return _told(ended, prepared)
+    return _told(ended, prepared, out=out)
 
 
 def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float, shown: "Shown") -> Ended:
@@ -212,15 +214,15 @@ def _nothing_to_do(prepared: Prepared) -> str:
     )
 
 
-def _told(ended: Ended, prepared: Prepared) -> int:
+def _told(ended: Ended, prepared: Prepared, *, out: TextIO) -> int:
     """The exit code, after what else there is to say."""
     if ended.details:
-        print(ended.details, file=sys.stderr)
+        tell(ended.details)
     found = newest_complete(prepared.checkpoint_dir) if ended.exit_code == 0 else None
     if found is not None:
-        print("sample", flush=True)
+        print("sample", flush=True, file=out)
         with suppress(KeyboardInterrupt):  # the run is over: there is nothing left to break off
-            print(_sample(prepared.config, checkpoint=found.uri))
+            print(_sample(prepared.config, checkpoint=found.uri), file=out)
     return ended.exit_code
 
 
