@@ -95,6 +95,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> object:
         return (yield)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long value is named by its beginning: a test's name is one line."""
+    return f"{val[:40]}...".encode("unicode_escape").decode() if isinstance(val, str) and len(val) > 100 else None
+
+
 def _skip_without_gpu(items: list[pytest.Item]) -> None:
     """Tests of GPUs are skipped, and counted, where there is none."""
     gpu = [item for item in items if is_marked(item, "gpu")]
