@@ -1,11 +1,24 @@
 // Gradient codec, one pass over memory: `codec.py` says what is computed and has the torch twin, with equal bits.
 //
-// Every operation is rounded by itself (no fused multiply-add), as torch rounds it on a CPU.
+// Every operation is rounded by itself (no fused multiply-add) and keeps subnormal numbers, as torch does on a CPU.
+// CUDA's own operators and intrinsics do the latter only without -ftz=true, which CuPy passes: so they are written out.
 
 #define BLOCK 256  // elements that share a scale; threads of a block
 
+#define OPERATION(name, instruction)                                               \
+    static __device__ float name(float a, float b) {                               \
+        float x;                                                                   \
+        asm(instruction ".f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));            \
+        return x;                                                                  \
+    }
+
+OPERATION(sum, "add.rn")
+OPERATION(difference, "sub.rn")
+OPERATION(product, "mul.rn")
+OPERATION(quotient, "div.rn")
+
 static __device__ float summed(const float* grad, const float* residual, float inverse, long long i) {
-    return __fadd_rn(__fmul_rn(grad[i], inverse), residual[i]);
+    return sum(product(grad[i], inverse), residual[i]);
 }
 
 static __device__ bool is_finite(float x) {
@@ -32,20 +45,20 @@ extern "C" __global__ void encode_int8(const float* grad, const float* residual,
                                        float* scales, signed char* codes, float* left) {
     const long long i = blockIdx.x * (long long)BLOCK + threadIdx.x;
     const float value = i < n ? summed(grad, residual, inverse, i) : 0.0f;
-    float scale = __fdiv_rn(largest(value), 127.0f);
+    float scale = quotient(largest(value), 127.0f);
     if (scale < 1.1754943508e-38f) scale = 0.0f;  // subnormal: its inverse may not be finite
-    const float to_code = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;  // nan: 0
-    const float code = to_code > 0.0f ? fminf(fmaxf(rintf(__fmul_rn(value, to_code)), -127.0f), 127.0f) : 0.0f;
+    const float to_code = scale > 0.0f ? quotient(1.0f, scale) : 0.0f;  // nan: 0
+    const float code = to_code > 0.0f ? fminf(fmaxf(rintf(product(value, to_code)), -127.0f), 127.0f) : 0.0f;
     if (i < n) {
         codes[i] = (signed char)code;
-        left[i] = __fsub_rn(value, __fmul_rn(code, scale));
+        left[i] = difference(value, product(code, scale));
     }
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
 }
 
 extern "C" __global__ void add_int8(const float* scales, const signed char* codes, long long n, float* out) {
     const long long i = blockIdx.x * (long long)BLOCK + threadIdx.x;
-    if (i < n) out[i] = __fadd_rn(out[i], __fmul_rn((float)codes[i], scales[blockIdx.x]));
+    if (i < n) out[i] = sum(out[i], product((float)codes[i], scales[blockIdx.x]));
 }
 
 // Round to nearest even; nan stays nan.
@@ -78,11 +91,11 @@ static __device__ float of_fp16(unsigned short code) {
         if (i >= n) return;                                                                                      \
         const float value = summed(grad, residual, inverse, i);                                                  \
         codes[i] = code_of(value);                                                                               \
-        left[i] = __fsub_rn(value, of_code(codes[i]));                                                           \
+        left[i] = difference(value, of_code(codes[i]));                                                           \
     }                                                                                                            \
     extern "C" __global__ void add_##name(const unsigned short* codes, long long n, float* out) {                \
         const long long i = blockIdx.x * (long long)BLOCK + threadIdx.x;                                         \
-        if (i < n) out[i] = __fadd_rn(out[i], of_code(codes[i]));                                                \
+        if (i < n) out[i] = sum(out[i], of_code(codes[i]));                                                \
     }
 
 ENCODE_16_BITS(bf16, bf16_of, of_bf16)
