@@ -1,6 +1,7 @@
 """Groups on a GPU. One device runs a world of one; a pair of workers needs two."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from raymega.comm.fabrics import fabric_for
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.nccl import NcclFabric, NcclGroup
 from raymega.comm.store import RendezvousStore
-from raymega.errors import GroupBroken
+from raymega.errors import CollectiveTimeout, GroupBroken
+from tests.comm.fake_nccl import fake_fabrics
 from tests.comm.worlds import at_once, spec, start, workers
+from tests.waiting import eventually
 
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL needs a GPU for each member; two here")
 
@@ -90,6 +93,63 @@ def pair(store: RendezvousStore) -> list[NcclFabric]:
         NcclFabric.connect(store.address, me=me, generation=1, device=torch.device("cuda", i))
         for i, me in enumerate(workers(2))
     ]
+
+
+@pytest.fixture
+def nccl() -> Iterator[Callable[..., NcclFabric]]:
+    with fake_fabrics() as fabric:
+        yield fabric
+
+
+def fake_pair(nccl) -> list[NcclGroup]:
+    fabrics = [nccl(me) for me in workers(2)]
+    return [thread.result for thread in at_once([lambda f=f: f.group(spec(2)) for f in fabrics])]
+
+
+def test_receives_posted_before_anything_is_sent_block_nobody(nccl) -> None:
+    groups = fake_pair(nccl)
+
+    def swap(rank: int) -> float:
+        theirs = torch.zeros(1)
+        early = groups[rank].start_recv(theirs, src=1 - rank)  # NCCL's own would connect here, each another one
+        groups[rank].start_send(torch.tensor([float(rank)]), dst=1 - rank).wait()
+        early.wait()
+        return float(theirs)
+
+    assert [thread.result for thread in at_once([lambda: swap(0), lambda: swap(1)])] == [1.0, 0.0]
+
+
+def test_who_waits_for_a_connection_to_the_dead_leaves_when_told_to(nccl) -> None:
+    alone, dies = nccl("w0"), nccl("w1")
+    waiting = start(lambda: alone.group(spec(2)))
+    dies._rendezvous.meet(spec(2), rank=1, here="nccl")  # and then nothing more
+    eventually(lambda: any(thread.name.startswith("connects-") for thread in threading.enumerate()))
+    alone.abort()
+    assert isinstance(waiting.join(5.0).error, GroupBroken)
+
+
+def test_a_member_that_never_connects_is_named_at_the_limit(nccl) -> None:
+    alone, dies = nccl("w0", timeout_s=0.3), nccl("w1")
+    waiting = start(lambda: alone.group(spec(2)))
+    dies._rendezvous.meet(spec(2), rank=1, here="nccl")
+    error = waiting.join(5.0).error
+    assert isinstance(error, CollectiveTimeout)
+    assert error.facts["missing"] == ("w1",)
+
+
+@pytest.mark.parametrize("call", ["barrier", "all_reduce", "wait"])
+def test_what_nccl_says_of_a_lost_peer_breaks_the_group(nccl, call: str) -> None:
+    group, other = fake_pair(nccl)
+    works = {
+        "barrier": group.barrier,
+        "all_reduce": lambda: group.all_reduce(torch.ones(1)),
+        "wait": group.start_recv(torch.ones(1), src=1).wait,
+    }
+    blocked = start(works[call])
+    other.abort()
+    assert isinstance(blocked.join(5.0).error, GroupBroken)
+    with pytest.raises(GroupBroken):
+        group.start_send(torch.ones(1), dst=1)
 
 
 @pytest.mark.gpu
