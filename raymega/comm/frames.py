@@ -68,24 +68,27 @@ def write_header(buffer: torch.Tensor, message: Message, *, generation: int, ite
     buffer[:HEADER_BYTES].view(torch.int64).copy_(torch.tensor(fields, dtype=torch.int64))
 
 
-def open_frame(
-    buffer: torch.Tensor, message: Message, *, generation: int, shape: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
-    """The payload, where it lies in `buffer`.
+def header_of(buffer: torch.Tensor) -> tuple[int, ...]:
+    """What a buffer says that it carries."""
+    return tuple(buffer[:HEADER_BYTES].view(torch.int64).tolist())
 
-    Raises: StaleMessage if the buffer holds anything but `message` of `generation` in this shape and dtype.
-    """
-    got = tuple(buffer[:HEADER_BYTES].view(torch.int64).tolist())
+
+def header_due(
+    message: Message, *, generation: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> tuple[int, ...]:  # fmt: skip
+    """What a buffer has to say that carries `message` of `generation` in this shape and dtype."""
     size = math.prod(shape)
-    expected = message.header(generation=generation, num_elements=size, num_bytes=size * dtype.itemsize)
-    if got != expected:
-        raise StaleMessage(
-            f"expected {_tell(expected)}, got {_tell(got)}. A message is used only for the very pass it was made for; "
-            "leave the generation and have it sent again.",
-            expected=expected,
-            got=got,
-        )
-    return payload_of(buffer, shape=shape, dtype=dtype)
+    return message.header(generation=generation, num_elements=size, num_bytes=size * dtype.itemsize)
+
+
+def stale(*, due: tuple[int, ...], got: tuple[int, ...]) -> StaleMessage:
+    """The error for a buffer that says `got`."""
+    return StaleMessage(
+        f"expected {_tell(due)}, got {_tell(got)}. A message is used only for the very pass it was made for; "
+        "leave the generation and have it sent again.",
+        expected=due,
+        got=got,
+    )
 
 
 def payload_of(buffer: torch.Tensor, *, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

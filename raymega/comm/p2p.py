@@ -12,14 +12,23 @@ A group that breaks holds up nothing that has come: a worker runs on until an in
 Works alike over threads, gloo and NCCL.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from raymega.comm.boundary_log import BoundaryLog
-from raymega.comm.frames import BufferPool, Message, framed_bytes, open_frame, payload_of, write_header
+from raymega.comm.frames import (
+    BufferPool,
+    Message,
+    framed_bytes,
+    header_due,
+    header_of,
+    payload_of,
+    stale,
+    write_header,
+)
 from raymega.comm.group import Group, Work
 from raymega.errors import GroupBroken, RaymegaBug
 
@@ -91,19 +100,27 @@ class Expected:
     shape: tuple[int, ...]
     dtype: torch.dtype
 
+    @property
+    def wire(self) -> tuple[str, int]:
+        """What it comes over."""
+        return self.group.spec.key, self.src
+
 
 class Inbox:
     """The receiving side of one worker in one generation.
 
     `expect` gives it the messages of a step in the order in which the program takes them; up to `ahead` receives are
-    posted before they are taken. Buffers come from `pool`, which outlives it.
+    posted before they are taken. Buffers come from `pool`, which outlives it. Wires that look at no tags bring what one
+    peer sends in the order of sending, so a message that is taken later may come first: headers say which one came.
     """
 
     def __init__(self, *, pool: BufferPool, generation: int, ahead: int = 2) -> None:
         assert ahead >= 1, "at least the next message must be posted"
         self._pool, self._generation, self._ahead = pool, generation, ahead
         self._waiting: deque[Expected] = deque()
-        self._posted: dict[Message, tuple[Expected, torch.Tensor, Work]] = {}
+        self._posted: dict[Message, Expected] = {}
+        self._receives: defaultdict[tuple[str, int], deque[tuple[torch.Tensor, Work]]] = defaultdict(deque)
+        self._come: dict[Message, torch.Tensor] = {}
         self._taken: dict[Message, torch.Tensor] = {}
 
     def expect(self, messages: Iterable[Expected]) -> None:
@@ -118,24 +135,45 @@ class Inbox:
         """
         if message not in self._posted:
             raise RaymegaBug(f"{message} is taken out of order; posted are {', '.join(map(str, self._posted))}.")
-        expected, buffer, work = self._posted.pop(message)
+        expected = self._posted.pop(message)
         self._post()
-        work.wait()
-        self._taken[message] = buffer
-        return open_frame(
-            buffer, message, generation=self._generation, shape=expected.shape, dtype=expected.dtype
-        )  # fmt: skip
+        while message not in self._come:
+            self._receive(expected)
+        buffer = self._taken[message] = self._come.pop(message)
+        return payload_of(buffer, shape=expected.shape, dtype=expected.dtype)
 
     def recycle(self, message: Message) -> None:
         """Let the buffer of `message` be received into again; its tensor and its graph must not be used any more."""
         self._pool.give(self._taken.pop(message))
 
+    def _receive(self, wanted: Expected) -> None:
+        """Wait for the oldest receive from whom `wanted` comes from; it is that, or what is taken later."""
+        buffer, work = self._receives[wanted.wire].popleft()
+        work.wait()
+        later = (other for other in (*self._posted.values(), *self._waiting) if other.wire == wanted.wire)
+        got = header_of(buffer)
+        came = next((one for one in (wanted, *later) if self._header(one) == got), None)
+        if came is None or came.message in self._come:
+            raise stale(due=self._header(wanted), got=got)
+        self._come[came.message] = buffer
+        if came in self._waiting:  # it came in what was posted for another
+            self._waiting.remove(came)
+            self._posted[came.message] = came
+            self._start(wanted)
+
+    def _header(self, one: Expected) -> tuple[int, ...]:
+        return header_due(one.message, generation=self._generation, shape=one.shape, dtype=one.dtype)
+
     def _post(self) -> None:
         """Keep `ahead` receives posted."""
         while self._waiting and len(self._posted) < self._ahead:
             expected = self._waiting.popleft()
-            buffer = self._pool.take(framed_bytes(expected.shape, expected.dtype))
-            self._posted[expected.message] = (expected, buffer, _start(expected, buffer))
+            self._posted[expected.message] = expected
+            self._start(expected)
+
+    def _start(self, expected: Expected) -> None:
+        buffer = self._pool.take(framed_bytes(expected.shape, expected.dtype))
+        self._receives[expected.wire].append((buffer, _start(expected, buffer)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import pytest
 
+from raymega.comm.local import LocalGroup
 from raymega.layout.certificate import Certified
 from raymega.plan.plan import Plan
 from raymega.worker.execute import _Run
@@ -74,6 +75,16 @@ def test_a_schedule_from_a_table_runs() -> None:
 @pytest.mark.parametrize("name", ["interleaved", "zb-v"])
 def test_schedules_run_where_every_send_waits_for_its_receive(name: str) -> None:
     assert_same(run(name, (1, 1, 3), unbuffered=True), one_worker())
+
+
+@pytest.mark.parametrize("name", ["interleaved", "zb-v"])
+def test_schedules_run_over_wires_that_look_at_no_tags(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those between GPUs, on which what one peer sends comes in the order of sending."""
+    for method in ("start_send", "start_recv"):
+        real = getattr(LocalGroup, method)
+        untagged = lambda self, x, *, real=real, tag=0, **peer: real(self, x, **peer)  # noqa: E731
+        monkeypatch.setattr(LocalGroup, method, untagged)
+    assert_same(run(name, (1, 1, 2)), one_worker())
 
 
 def test_no_gradient_changes_in_an_inputs_part(monkeypatch: pytest.MonkeyPatch) -> None:
