@@ -81,11 +81,6 @@ class Facts:
         )  # fmt: skip
         return head + b"".join(_LOSS.pack(loss.microbatch, loss.loss_sum, loss.tokens) for loss in self.losses)
 
-    @staticmethod
-    def packed_bytes(*, num_losses: int) -> int:
-        """Length of packed facts that own so many losses."""
-        return _HEAD.size + num_losses * _LOSS.size
-
     @classmethod
     def unpack(cls, payload: bytes) -> "Facts":
         step, generation, norm_sq, work_hash, elements, contributors, num_losses, *bad = _HEAD.unpack_from(payload)

@@ -15,18 +15,12 @@ everyone has reduced: it is the commit point of a step.
 
 from collections.abc import Callable
 
-import numpy as np
-import torch
-
-from raymega.comm.group import Group
 from raymega.mesh import Coord
 from raymega.train.step_facts import Facts, merge
 from raymega.worker.world import World
 
-UP, DOWN = 1 << 20, (1 << 20) + 1  # tags, apart from those of boundary messages
 
-
-def sum_facts(facts: Facts, *, world: World, check: Callable[[Facts], None], device: torch.device) -> Facts:
+def sum_facts(facts: Facts, *, world: World, check: Callable[[Facts], None]) -> Facts:
     """The facts of the whole mesh, with the same bits on every worker.
 
     Args:
@@ -40,19 +34,18 @@ def sum_facts(facts: Facts, *, world: World, check: Callable[[Facts], None], dev
     if world.is_first and world.is_last:
         check(mine)
         return mine
-    chain = _Chain(world=world, device=device)
-    if not chain.is_mine:
+    if not (world.is_leader and world.coord.shard == 0):
         return Facts.unpack(_from_leader(world, b""))
     if not world.is_last:
-        mine = merge((mine, chain.receive(from_stage=stage + 1, tag=UP)))
+        mine = merge((mine, Facts.unpack(_to_next_link(world, b"", stage=stage + 1))))
     if world.is_first:
         check(mine)
         total = mine
     else:
-        chain.send(mine, to_stage=stage - 1, tag=UP)
-        total = chain.receive(from_stage=stage - 1, tag=DOWN)
+        _to_next_link(world, mine.pack(), stage=stage - 1)
+        total = Facts.unpack(_to_next_link(world, b"", stage=stage - 1))
     if not world.is_last:
-        chain.send(total, to_stage=stage + 1, tag=DOWN)
+        _to_next_link(world, total.pack(), stage=stage + 1)
     _from_leader(world, total.pack())
     return total
 
@@ -68,33 +61,10 @@ def _merged(payloads: list[bytes]) -> Facts:
     return merge([Facts.unpack(payload) for payload in payloads])
 
 
-class _Chain:
-    """Messages from leader to leader, shard 0 to shard 0: [length | facts | padding] of one size."""
+def _to_next_link(world: World, payload: bytes, *, stage: int) -> bytes:
+    """Give the leader of a neighbouring stage a payload, for its own. One of the two is empty.
 
-    def __init__(self, *, world: World, device: torch.device) -> None:
-        self._world, self._device = world, device
-        self._num_bytes = 8 + Facts.packed_bytes(num_losses=world.plan.num_microbatches)
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether this worker is a link of it."""
-        return self._world.is_leader and self._world.coord.shard == 0
-
-    def send(self, facts: Facts, *, to_stage: int, tag: int) -> None:
-        packed = facts.pack()
-        frame = np.zeros(self._num_bytes, dtype=np.uint8)
-        frame[:8] = np.array([len(packed)], dtype=np.int64).view(np.uint8)
-        frame[8 : 8 + len(packed)] = np.frombuffer(packed, dtype=np.uint8)
-        group = self._group(to_stage)
-        group.start_send(torch.from_numpy(frame).to(self._device), dst=1 - group.rank, tag=tag).wait()
-
-    def receive(self, *, from_stage: int, tag: int) -> Facts:
-        buffer = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._device)
-        group = self._group(from_stage)
-        group.start_recv(buffer, src=1 - group.rank, tag=tag).wait()
-        frame = buffer.cpu().numpy()
-        return Facts.unpack(frame[8 : 8 + int(frame[:8].view(np.int64)[0])].tobytes())
-
-    def _group(self, stage: int) -> Group:
-        world = self._world
-        return world.pairs[world.plan.worker(Coord(world.plan.leader(stage), stage, 0))]
+    Both gather, where a message would do: unlike one, a gather tells the host on every device that it is whole.
+    """
+    group = world.pairs[world.plan.worker(Coord(world.plan.leader(stage), stage, 0))]
+    return group.all_gather_bytes(payload)[1 - group.rank]

@@ -5,8 +5,6 @@ The last batch is filled up with rows that no target counts of, so that shapes s
 
 from collections.abc import Iterable
 
-import torch
-
 from raymega.config.schema import TrainingConfig
 from raymega.train.step_facts import Facts
 from raymega.worker.decide import sum_facts
@@ -16,7 +14,7 @@ from raymega.worker.world import World
 
 
 def evaluate(
-    batches: Iterable[StepBatch | None], *, executor: Executor, world: World, after_step: int, device: torch.device
+    batches: Iterable[StepBatch | None], *, executor: Executor, world: World, after_step: int
 ) -> EvalReport | None:
     """Run all batches forward; every worker gets the same report, or None once there is no batch for it.
 
@@ -26,7 +24,7 @@ def evaluate(
     for batch in batches:
         if batch is None:
             return None
-        facts = sum_facts(_facts(executor, batch, world=world), world=world, check=_no_check, device=device)
+        facts = sum_facts(_facts(executor, batch, world=world), world=world, check=_no_check)
         loss_sum, tokens = loss_sum + facts.loss_sum, tokens + facts.tokens
     return EvalReport(after_step=after_step, generation=world.generation, loss=loss_sum / max(1, tokens), tokens=tokens)
 

@@ -231,9 +231,7 @@ class Generation:
         self._step.weights.finish()
         valid = partial(self._batch, "valid", after_step=state.committed, program=self._world.program)
         batches = (valid(index=index) for index in range(self._assignment.eval_batches))
-        report = evaluate(
-            batches, executor=self._step.executor, world=self._world, after_step=state.committed, device=self._device,
-        )  # fmt: skip
+        report = evaluate(batches, executor=self._step.executor, world=self._world, after_step=state.committed)
         if report is not None:
             self._tell(report)
         return self._desk.orders.is_current(self.number)

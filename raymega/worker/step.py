@@ -51,7 +51,6 @@ class Step:
     state: TrainState
     executor: Executor
     rule: Rule
-    device: torch.device
     decided: Callable[[Decision], bool]
     phase: Callable[[str], None]
     buckets: tuple[Bucket, ...]
@@ -75,7 +74,7 @@ class Step:
         plain = (b.num_bytes for b in buckets if rule.state.chunks[b.stage].coding is None)
         world.ring.reserve(0 if rule.state.is_cut else sum(plain))
         return cls(
-            world=world, state=rule.state, executor=executor, rule=rule, device=device, decided=decided, phase=phase,
+            world=world, state=rule.state, executor=executor, rule=rule, decided=decided, phase=phase,
             buckets=buckets, bucket=chaos.bucket, weights=weights,
         )  # fmt: skip
 
@@ -145,7 +144,7 @@ class Step:
         def check(total: Facts) -> None:
             check_facts(total, expected=expected)
 
-        facts = sum_facts(self._facts(work), world=self.world, check=check, device=self.device)
+        facts = sum_facts(self._facts(work), world=self.world, check=check)
         # stages between the ends have no batch; the first stage has held the tokens against its own
         known = expected if batch.microbatches else replace(expected, tokens=facts.tokens)
         return facts, self.rule.decide(facts, expected=known)
