@@ -238,7 +238,7 @@ class Generation:
 
     def _report(self, done: Done, state: TrainState, *, began: float) -> None:
         step_s = time.perf_counter() - began
-        self._tell(report_of(done, committed=state.committed, generation=self.number, step_s=step_s))
+        self._tell(report_of(done, state=state, generation=self.number, step_s=step_s))
 
     def _tell(self, report: StepReport | EvalReport) -> None:
         self.commits.append(report)

@@ -83,15 +83,15 @@ class Rule:
 
     def apply(self, ruling: Commit | Skip, *, decided_in: int) -> None:
         """The optimizer, or nothing on a skip; the state is then that of one step more."""
-        if isinstance(ruling, Commit):
-            for chunk in self.state.chunks.values():
+        commits = isinstance(ruling, Commit)
+        for chunk in self.state.chunks.values():
+            if isinstance(ruling, Commit):
                 for piece in chunk.pieces:
                     piece.optimizer.apply(chunk.grad_of(piece), lr=ruling.lr, clip=ruling.clip)
                 chunk.changed()
-                if chunk.coding is not None:
-                    chunk.coding.unsent.commit()
-        else:
-            self.state.skipped += 1
+            if chunk.coding is not None:
+                chunk.coding.unsent.end(commits=commits)
+        self.state.skipped += not commits
         self.state.scale = ruling.scale
         self.state.committed += 1
         self.state.decided_in = decided_in

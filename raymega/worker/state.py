@@ -171,9 +171,15 @@ class TrainState:
         norms = (chunk.coding.unsent.norm for chunk in self.chunks.values() if chunk.coding is not None)
         return sum(norm**2 for norm in norms) ** 0.5
 
+    @property
+    def overdue_norm(self) -> float:
+        """Of what the newest step would have sent, had it not been skipped."""
+        return self.unsent_norm if any(c.coding and c.coding.unsent.was_due for c in self.chunks.values()) else 0.0
+
     def check_sent(self, *, before: str) -> None:
-        """Raises: RaymegaBug if coded sums have left anything, which is neither saved nor moved."""
-        if any(chunk.coding is not None and not chunk.coding.unsent.is_empty for chunk in self.chunks.values()):
+        """Raises: RaymegaBug if coded sums have left anything, which is neither saved nor moved, and was not due."""
+        found = (chunk.coding.unsent for chunk in self.chunks.values() if chunk.coding is not None)
+        if any(not unsent.is_empty and not unsent.was_due for unsent in found):
             raise RaymegaBug(
                 f"Step {self.committed} was summed with fewer bits right {before}: what it has left, of norm "
                 f"{self.unsent_norm:.3g}, would be lost. The step before has to be summed in full.",

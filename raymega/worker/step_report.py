@@ -8,15 +8,19 @@ from raymega.pipeline.actions import Action, Kind
 from raymega.pipeline.missing import TeamReport
 from raymega.train.step_facts import Commit, Skip
 from raymega.worker.interface import StepReport
+from raymega.worker.state import TrainState
 from raymega.worker.step import Done
 from raymega.worker.step_work import StepWork
 
 
-def report_of(done: Done, *, committed: int, generation: int, step_s: float) -> StepReport:
-    """The report of the step that brought the state to `committed`."""
+def report_of(done: Done, *, state: TrainState, generation: int, step_s: float) -> StepReport:
+    """The report of the step that brought `state` to where it is."""
     ruling = done.ruling
+    reason = ruling.reason if isinstance(ruling, Skip) else ""
+    if state.overdue_norm:
+        reason += f"; what coded sums have left, of norm {state.overdue_norm:.3g}, is in no checkpoint or move of now"
     return StepReport(
-        step=committed,
+        step=state.committed,
         generation=generation,
         loss=ruling.loss,
         grad_norm=ruling.grad_norm,
@@ -28,7 +32,7 @@ def report_of(done: Done, *, committed: int, generation: int, step_s: float) -> 
         facts=done.facts,
         loss_scale=done.loss_scale,
         overflow=ruling.overflow if isinstance(ruling, Skip) else None,
-        reason=ruling.reason if isinstance(ruling, Skip) else "",
+        reason=reason,
         seconds=done.seconds,
     )
 

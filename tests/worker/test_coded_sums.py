@@ -11,6 +11,7 @@ from raymega.comm.local import WorkerKilled
 from raymega.errors import RaymegaBug
 from raymega.layout.certificate import Certified
 from raymega.plan.plan import Plan
+from raymega.worker.interface import ShardsSaved
 from raymega.worker.state import TrainState
 from tests.worker.killing import SMALL
 from tests.worker.moving import move
@@ -24,11 +25,11 @@ LEAST = {"bf16": 0.5, "fp16": 0.5, "int8": 0.27}
 
 @contextmanager
 def coded(
-    codec: str, *, dp: int = 2, tp: int = 1, pp: int = 1, workers: int = 0, **training: object
+    codec: str, *, dp: int = 2, tp: int = 1, pp: int = 1, workers: int = 0, tmp_path: object = "", **training: object
 ) -> Iterator[tuple[ThreadRun, Plan]]:
     config = tiny_config(model=MODEL, parallelism={"grad_compression": codec}, **{**CALM, **training})
     plan = tiny_plan(config, dp=dp, tp=tp, pp=pp)
-    with thread_run(config, num_workers=workers or plan.mesh.size) as run:
+    with thread_run(config, num_workers=workers or plan.mesh.size, tmp_path=tmp_path) as run:
         run.assign(plan)
         yield run, plan
 
@@ -130,7 +131,8 @@ def test_state_is_saved_and_moved_only_after_a_full_sum() -> None:
         assert all(run.workers[name].state.unsent_norm > 0 for name in new.workers)
 
 
-def test_a_skipped_step_leaves_what_is_unsent_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def second_step_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     real = TrainState.zero_grad
 
     def zero_grad(self):
@@ -139,6 +141,10 @@ def test_a_skipped_step_leaves_what_is_unsent_as_it_was(monkeypatch: pytest.Monk
             next(iter(self.chunks.values())).model.params[0].grad.view(-1)[0] = torch.inf
 
     monkeypatch.setattr(TrainState, "zero_grad", zero_grad)
+
+
+@pytest.mark.usefixtures("second_step_overflows")
+def test_a_skipped_step_leaves_what_is_unsent_as_it_was() -> None:
     with coded("int8", steps=3) as (run, plan):
         run.train(plan, until=1)
         before = {name: held(run, name).clone() for name in plan.workers}
@@ -146,3 +152,21 @@ def test_a_skipped_step_leaves_what_is_unsent_as_it_was(monkeypatch: pytest.Monk
         assert report.skipped
         assert all(torch.equal(held(run, name), value) for name, value in before.items())
         assert not run.train(plan, first=2, until=3)[0].skipped
+
+
+@pytest.mark.usefixtures("second_step_overflows")
+def test_a_step_that_was_to_be_sent_in_full_and_is_skipped_holds_up_no_save_and_no_move(tmp_path) -> None:
+    with coded("int8", steps=4, workers=3, precision="fp16", tmp_path=tmp_path) as (run, plan):
+        run.train(plan, until=1)
+        before = held(run, "w1").clone()
+        (report,) = run.train(plan, first=1, until=2, save_at=(2,))
+        assert report.skipped
+        assert "what coded sums have left, of norm 0.0" in report.reason
+        assert torch.equal(held(run, "w1"), before)
+        run.wait_for(ShardsSaved, workers=plan.living, generation=1)
+        new = tiny_plan(run.config, dp=3, tp=1, pp=1)
+        assert isinstance(move(run, old=plan, new=new, generation=2, step=2).verdict, Certified)
+        assert torch.equal(held(run, "w1"), before), "who goes on with the same chunk sends it later"
+        assert not held(run, "w2").any()
+        assert not any(report.skipped for report in run.train(new, generation=2, first=2, until=4))
+        run.weights(new)
