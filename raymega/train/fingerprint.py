@@ -4,7 +4,8 @@
 
 Rows and columns are those of the whole tensor, so the fingerprints of disjoint boxes add up to that of their union, and
 an element in another place counts otherwise. One bit that differs always shows, since keys are odd; anything else goes
-unseen about once in 2^32. The arithmetic is that of integers, so CPU and GPU give the same.
+unseen about once in 2^32. The arithmetic is that of integers, so torch and the CUDA kernel (`fingerprint.cu`, one pass,
+where CuPy is installed) give the same.
 Sources: Lemire and Kaser 2014 (arXiv 1202.4961), multilinear hashing; Patrascu and Thorup 2012, tabulation.
 """
 
@@ -12,8 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raymega.comm.kernels import THREADS, has_cupy, launch
 from raymega.layout.shard_box import Box
 
+FILE = "train/fingerprint.cu"
+MOST_BLOCKS = 2048  # a guess: they fill a GPU, and each of their sums is added up one after the other
 CHUNK_ELEMENTS = 1 << 16  # of products at a time: 512 KiB
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -22,9 +26,13 @@ _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64's
 
 def fingerprint(tensor: Tensor, *, box: Box, shape: tuple[int, ...]) -> int:
     """The fingerprint of `tensor`, which is `box` of a whole tensor of `shape`; its last dimension has stride 1."""
+    if not tensor.numel():
+        return 0
     bits = tensor.detach().view(_BITS[tensor.element_size()])
     bits = bits.reshape(-1, box.sizes[-1] if box.sizes else 1)  # [rows, columns]
     rows, columns = _keys(box, shape=shape, device=tensor.device)
+    if bits.is_cuda and has_cupy():
+        return _by_kernel(bits, rows=rows, columns=columns)
     step = max(1, CHUNK_ELEMENTS // max(1, bits.shape[1]))
     products = torch.empty(min(step, bits.shape[0]), bits.shape[1], dtype=torch.int64, device=tensor.device)
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
@@ -32,6 +40,17 @@ def fingerprint(tensor: Tensor, *, box: Box, shape: tuple[int, ...]) -> int:
         part = bits[first : first + step]
         keys = torch.bitwise_xor(rows[first : first + step, None], columns, out=products[: part.shape[0]])
         total += keys.mul_(part).sum()
+    return int(total) % (1 << 64)
+
+
+def _by_kernel(bits: Tensor, *, rows: Tensor, columns: Tensor) -> int:
+    """One pass over memory; `bits` [rows, columns] on a GPU."""
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    blocks = min(-(-bits.numel() // THREADS), MOST_BLOCKS)
+    launch(
+        FILE, f"fingerprint_{bits.element_size()}", bits, rows, columns, bits.numel(), bits.shape[1], bits.stride(0),
+        total, blocks=blocks,
+    )  # fmt: skip
     return int(total) % (1 << 64)
 
 

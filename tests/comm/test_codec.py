@@ -1,10 +1,6 @@
 """The gradient codec: nothing is lost over the steps, the bits are those of its definition, and so on a GPU."""
 
-import ctypes
 import re
-import shutil
-import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymega.comm.codec import CHUNK_ELEMENTS, add_decoded, encode
-from raymega.comm.codec_cuda import source
+from raymega.comm.codec_cuda import FILE
 from raymega.comm.coded import BLOCK, encoded_bytes
+from raymega.comm.kernels import THREADS, source
+from tests.comm.ptx import ptx_of
 
 CODECS = ["fp32", "bf16", "fp16", "int8"]
-ARCH = "compute_80"  # the oldest on which the others' instructions are there too
 SIZES = [1, BLOCK - 1, BLOCK, 3 * BLOCK + 17, CHUNK_ELEMENTS + 5]
 
 
@@ -103,33 +100,9 @@ def test_blocks_too_small_for_a_scale_wait_in_the_residual(least: float) -> None
     assert torch.equal(left, grad)
 
 
-def ptx_by_nvrtc(library: Path, text: str) -> str:
-    rtc = ctypes.CDLL(str(library))
-    program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    assert rtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"codec.cu", 0, None, None) == 0
-    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={ARCH}".encode(), b"-ftz=true")  # as CuPy does
-    assert rtc.nvrtcCompileProgram(program, 2, options) == 0
-    assert rtc.nvrtcGetPTXSize(program, ctypes.byref(size)) == 0
-    ptx = ctypes.create_string_buffer(size.value)
-    assert rtc.nvrtcGetPTX(program, ptx) == 0
-    return ptx.value.decode()
-
-
-def nvrtc() -> Path | None:
-    found = find_spec("nvidia")
-    places = found.submodule_search_locations if found is not None and found.submodule_search_locations else []
-    return next((so for place in places for so in sorted(Path(place).rglob("libnvrtc.so.*"))), None)
-
-
 def test_the_kernels_compile_to_ptx(tmp_path: Path) -> None:
-    if (library := nvrtc()) is not None:
-        ptx = ptx_by_nvrtc(library, source())
-    elif (nvcc := shutil.which("nvcc")) is not None:
-        (tmp_path / "codec.cu").write_text(source())
-        subprocess.run([nvcc, "-ptx", "-ftz=true", f"-arch={ARCH}", "codec.cu"], cwd=tmp_path, check=True, timeout=60)
-        ptx = (tmp_path / "codec.ptx").read_text()
-    else:
-        pytest.skip("neither NVRTC (nvidia-cuda-nvrtc) nor nvcc is installed")
+    ptx = ptx_of(source(FILE), folder=tmp_path)
+    assert BLOCK == THREADS, "a block of threads has a block of elements"
     for name in ("bf16", "fp16", "int8"):
         assert f".entry encode_{name}(" in ptx
         assert f".entry add_{name}(" in ptx

@@ -1,5 +1,6 @@
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,10 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raymega.comm.kernels import source
 from raymega.layout.shard_box import Box, uncovered
-from raymega.train.fingerprint import fingerprint
+from raymega.train.fingerprint import FILE, fingerprint
+from tests.comm.ptx import ptx_of
 
 SHAPE = (7, 10)
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MASK = (1 << 64) - 1
 
 
@@ -89,8 +93,40 @@ def test_the_element_type_counts_by_its_bits():
     assert of(values().double()) == of(values().double().clone())
 
 
+SPECIAL = torch.tensor([torch.nan, -torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1e-45, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_it_is_of_bits_whatever_they_say(dtype: torch.dtype):
+    special = SPECIAL.to(dtype)
+    assert of(special) == of(special.clone())
+    singles = [of(x[None]) for x in special]
+    assert len(set(singles)) == len({int(x) for x in special.view(BITS[dtype.itemsize])})
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+def test_nothing_adds_nothing(shape: tuple[int, ...]):
+    assert of(torch.empty(shape)) == 0
+
+
+def test_bytes_count_as_they_stand():
+    assert of(torch.tensor([255, 1], dtype=torch.uint8)) == 255 * of(torch.tensor([1, 0], dtype=torch.uint8)) + of(
+        torch.tensor([0, 1], dtype=torch.uint8)
+    ) & MASK  # fmt: skip
+
+
+def test_the_kernels_compile_to_ptx(tmp_path: Path):
+    ptx = ptx_of(source(FILE), folder=tmp_path)
+    assert all(f".entry fingerprint_{size}(" in ptx for size in BITS)
+    assert ptx.count("add.u64") >= len(BITS)
+
+
 @pytest.mark.gpu
-def test_a_gpu_gives_the_bits_of_the_cpu():
-    for shape in (SHAPE, (300, 1000)):
-        tensor = values(shape)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16, torch.float64])
+def test_a_gpu_gives_the_bits_of_the_cpu(dtype: torch.dtype):
+    pytest.importorskip("cupy")
+    for shape in (SHAPE, (300, 1000), (2, 3, 4), (5,), (), (0, 4)):
+        tensor = (values(shape) * 100).to(dtype)
         assert of(tensor.cuda()) == of(tensor)
+    part = Box((1, 2), (5, 7))
+    assert of(values().cuda(), part) == of(values(), part)
