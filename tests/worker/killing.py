@@ -219,6 +219,7 @@ class KillWorld:
 def kill_world(
     layout: tuple[int, int, int], *, change: Callable[[Plan], Plan] = replace, num_layers: int | None = None,
     wires: MakeFabric | None = None, schedule: str = "1f1b", chunks: int = 1, precision: str = "fp32",
+    device: str = "cpu",
 ) -> Iterator[KillWorld]:  # fmt: skip
     """A world of (dp, tp, pp), two micro-batches for each replica."""
     dp, tp, pp = layout
@@ -228,7 +229,7 @@ def kill_world(
     )  # fmt: skip
     plan = change(tiny_plan(config, dp=dp, tp=tp, pp=pp, schedule=schedule, chunks=chunks))
     with ExitStack() as stack:
-        run = stack.enter_context(thread_run(config, num_workers=plan.mesh.size, wires=wires))
+        run = stack.enter_context(thread_run(config, num_workers=plan.mesh.size, wires=wires, device=device))
         world = KillWorld(run=run, plan=plan, generation=1000 * (100 * dp + 10 * tp + pp))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in ("forward", "backward", "add_owed"):

@@ -241,9 +241,9 @@ class ThreadRun:
                     continue
                 tensor = whole.setdefault(item.name, torch.full(item.shape, torch.nan))
                 region = tensor[tuple(slice(o, e) for o, e in zip(item.box.offsets, item.box.ends, strict=True))]
-                held = ~region.isnan()
-                assert torch.equal(region[held], item.tensor[held]), f"{name} holds other bits of {item.name}"
-                region.copy_(item.tensor)
+                held, mine = ~region.isnan(), item.tensor.cpu()
+                assert torch.equal(region[held], mine[held]), f"{name} holds other bits of {item.name}"
+                region.copy_(mine)
         assert not any(t.isnan().any() for t in whole.values()), "every element is held by someone"
         return whole
 
@@ -259,6 +259,7 @@ def thread_run(
     tmp_path: object = "",
     unbuffered: bool = False,
     wires: MakeFabric | None = None,
+    device: str = "cpu",
 ) -> Iterator[ThreadRun]:
     """Workers w0, w1, ...; stopped at the end, and checked to be. `wires`: other than those of threads."""
     hub = LocalHub(unbuffered=unbuffered)
@@ -273,7 +274,7 @@ def thread_run(
                 config=config,
                 run_dir=str(tmp_path),
                 checkpoint_dir=f"{tmp_path}/checkpoints",
-                device="cpu",
+                device=device,
             ),
             fabric=wires or fabric,
         )
@@ -301,7 +302,7 @@ def run_layout(
     layout: tuple[int, int, int], *, steps: int = 10, masked: bool = False, unbuffered: bool = False,
     model: tuple[tuple[str, object], ...] = (), change: Callable[[Plan], dict[str, object]] = lambda _: {},
     schedule: str = "1f1b", chunks: int = 1, sequence_parallel: bool = False, recompute: object = "none",
-    **training: object,
+    wires: MakeFabric | None = None, device: str = "cpu", **training: object,
 ) -> Result:  # fmt: skip
     """Train the tiny shape on a layout (dp, tp, pp)."""
     dp, tp, pp = layout
@@ -309,7 +310,9 @@ def run_layout(
     config = tiny_config(model=dict(model), parallelism=parallelism, **training)
     plan = tiny_plan(config, dp=dp, tp=tp, pp=pp, chunks=chunks, schedule=schedule, sequence_parallel=sequence_parallel)
     plan = replace(plan, **change(plan))
-    with thread_run(config, num_workers=plan.mesh.size, unbuffered=unbuffered) as run:
+    with thread_run(
+        config, num_workers=plan.mesh.size, unbuffered=unbuffered, wires=wires, device=device
+    ) as run:  # fmt: skip
         run.assign(plan)
         reports = run.train(plan, until=steps, masked=masked)
         return Result(reports=reports, weights=run.weights(plan))
