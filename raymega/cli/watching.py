@@ -39,7 +39,8 @@ def followed(word: str) -> Iterator[str]:
         for line in read_lines(run.metrics):
             if line["step"] > step:
                 step = line["step"]
-                yield (f"step {step}  loss {line['loss']:.4f}  {line['tokens_per_s']:,.0f} tokens/s  {line['mesh']}")
+                loss = "not finite" if line["loss"] is None else f"{line['loss']:.4f}"
+                yield f"step {step}  loss {loss}  {line['tokens_per_s']:,.0f} tokens/s  {line['mesh']}"
         if is_alive:
             time.sleep(LOOK_S)
 

@@ -46,7 +46,7 @@ def spawn(config: Path, *, run: RunDirectory, resume: str, env: dict[str, str]) 
 def last_words(run: RunDirectory) -> str:
     """The newest lines that the keeper of a run has printed."""
     try:
-        return "\n".join(console_of(run).read_text(encoding="utf-8").splitlines()[-LAST_LINES:])
+        return "\n".join(console_of(run).read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
     except FileNotFoundError:
         return ""
 

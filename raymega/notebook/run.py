@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,10 @@ from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
+from raymega.metrics import StepRecord
 from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import drained, how_it_ended, order_to_kill, reached
-from raymega.notebook.showing import Drawn, run_html
+from raymega.notebook.showing import Drawn, losses_of, run_html
 from raymega.notebook.timelines import timeline_of
 from raymega.notebook.waiting import committed_of, wait_for, wait_until_back
 from raymega.pictures.losses import Curve, loss_picture
@@ -74,8 +75,10 @@ class Run:
         return progress.plan if progress is not None else None
 
     def metrics(self) -> pa.Table:
-        """One row a committed step; `.to_pandas()` where pandas is wanted."""
-        return pa.Table.from_pylist(list(read_lines(self.directory.metrics)))
+        """One row a committed step, a column for whatever is known of some; `.to_pandas()` where pandas is wanted."""
+        rows = list(read_lines(self.directory.metrics))
+        names = dict.fromkeys([*(known.name for known in fields(StepRecord)), *(name for row in rows for name in row)])
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, and why what was done, oldest first."""
@@ -107,7 +110,7 @@ class Run:
         return write_report(self.directory, cluster=cluster)
 
     def _losses(self) -> tuple[tuple[int, float], ...]:
-        return tuple((line["step"], line["loss"]) for line in read_lines(self.directory.metrics))
+        return losses_of(self.directory)
 
     def _repr_html_(self) -> str:
         return run_html(self.directory)
@@ -150,9 +153,9 @@ class Run:
         return self
 
     def is_over(self) -> bool:
-        """Whether nobody leads it any more; a run that is only starting is not over."""
-        if self.keeper is not None:
-            return self.keeper.poll() is not None
+        """Whether nobody leads it any more; a run that is only starting is not over, nor one that others go on with."""
+        if self.keeper is not None and self.keeper.poll() is None:
+            return False
         owner = read_owner(self.directory.lock)
         return owner is None or owner.is_gone(time.time())
 

@@ -47,14 +47,18 @@ def run_html(run: RunDirectory) -> str:
     progress = history.progress
     if progress is None or progress.plan is None:
         return page(_head(status))
-    losses = tuple((line["step"], line["loss"]) for line in read_lines(run.metrics) if line["loss"] is not None)
     marks = marks_of(read_lines(run.events), history=history)
     return page(
         _head(status),
         captioned(mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}), MESH),
-        loss_picture([Curve(label="training", points=losses)], marks=marks),
+        loss_picture([Curve(label="training", points=losses_of(run))], marks=marks),
         shares_picture(status.worker_s, workers={}, good=GOOD),
     )
+
+
+def losses_of(run: RunDirectory) -> tuple[tuple[int, float], ...]:
+    """(step, loss) of each committed step; without those whose loss is not finite."""
+    return tuple((line["step"], line["loss"]) for line in read_lines(run.metrics) if line["loss"] is not None)
 
 
 def _head(status: RunStatus) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from raymega.cli.watching import followed, log_text, standings
 from raymega.config.load import load, to_yaml
+from raymega.driver.lock import RunLock
 from raymega.errors import ConfigError, StateError
 
 
@@ -24,6 +25,21 @@ def test_a_run_that_is_over_is_shown_once(run, watch):
     (shown,) = watch(str(run))
     assert "demo  ended with exit code 0" in shown
     assert "all 20 steps are committed and saved" in shown
+
+
+def test_steps_and_events_are_told_as_they_come_until_the_end(run, monkeypatch):
+    lock = RunLock.acquire(run / "LOCK", controller="raymega:demo")
+    known = {"tokens_per_s": 900.0, "mesh": "dp=1 tp=1 pp=1", "t": 2.0}
+
+    def goes_on(_: float) -> None:
+        steps = ({**known, "step": 1, "loss": 6.5}, {**known, "step": 2, "loss": None})
+        (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+        lock.release()
+
+    monkeypatch.setattr("raymega.cli.watching.time.sleep", goes_on)
+    _, *told = followed(str(run))
+    tail = "900 tokens/s  dp=1 tp=1 pp=1"
+    assert told == [f"step 1  loss 6.5000  {tail}", f"step 2  loss not finite  {tail}"]
 
 
 def test_a_rank_that_there_is_not_is_refused(run):

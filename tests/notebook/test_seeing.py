@@ -1,16 +1,18 @@
 """What a run shows of itself in a notebook: its timeline, and its controls; no run is alive here."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from raymega.driver.lock import RunLock
 from raymega.driver.run_dir import RunDirectory
-from raymega.errors import ClusterError, ConfigError
+from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import order_to_kill
 from raymega.notebook.run import Run
-from tests.report.told_runs import gone_on, told_run, traced
+from tests.report.told_runs import gone_on, told_run, traced, with_gaps
 
 
 class Asked:
@@ -55,6 +57,36 @@ def test_a_run_without_a_place_has_a_timeline_that_says_so(tmp_path: Path):
     for file in run.journal.iterdir():
         file.unlink()
     assert str(Run.at(run).timeline()) == "demo: nobody has had a place yet"
+
+
+def test_a_step_whose_loss_is_no_number_is_a_gap_wherever_a_run_is_shown(tmp_path: Path):
+    run = Run.at(with_gaps(told_run(tmp_path / "demo")))
+    table = run.metrics()
+    assert (table.column("loss")[7].as_py(), table.column("val_loss").null_count) == (None, 16)
+    assert str(run.loss_plot()).count("<polyline") == run._repr_html_().count("<polyline") == 1
+    assert run.report().is_file()
+    assert "step 20 of 20" in str(run)
+
+
+def test_before_its_first_step_a_run_has_all_columns_and_no_row(tmp_path: Path):
+    table = Run.at(RunDirectory(path=tmp_path)).metrics()
+    assert (table.num_rows, {"step", "loss", "mesh", "val_loss"} <= set(table.column_names)) == (0, True)
+
+
+def test_a_run_that_others_go_on_with_is_not_over_though_its_keeper_has_ended(tmp_path: Path):
+    directory = told_run(tmp_path / "demo")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    run = Run(name="demo", directory=directory, keeper=ended)
+    assert run.is_over()
+    lock = RunLock.acquire(directory.lock, controller="raymega:demo")
+    assert not run.is_over()
+    lock.release()
+
+
+def test_a_log_that_is_not_there_is_told_with_whose_it_is(tmp_path: Path):
+    with pytest.raises(StateError, match=r"worker-w1\.log is not there: w1, the worker of rank 1, has not begun"):
+        Run.at(told_run(tmp_path / "demo")).logs(rank=1)
 
 
 def test_buttons_ask_what_their_verbs_ask_and_show_the_answer():
