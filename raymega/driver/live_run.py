@@ -1,12 +1,13 @@
 """Speaks with a run that another process started, through its controller's name.
 
 LiveRun.find("demo")  --> actor raymega:demo     refused here: no such run, or one that is over
-   .ask(wish)         --> Controller.ask         the brain's answer
+   .pause() .. ask    --> Controller.ask         the brain's answer
    .rewind(step)      --> Controller.rewind      the same
    .stop()            --> Controller.stop, wait  how it ended
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from raymega.config.fault import nearest
 from raymega.control.commands import Answer
-from raymega.control.events import DrainAsked, ResizeAsked
+from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
+from raymega.driver.arguments import rate, seconds, whole, whole_or_none
 from raymega.driver.asking import Wish
 from raymega.driver.drain import tell_ray
 from raymega.driver.launch import controller_name
@@ -27,11 +29,12 @@ from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
 
 ANSWER_LIMIT_S = 60.0
+REPLACED_LIMIT_S, AGAIN_S = 60.0, 0.2  # of a controller that is gone: another takes its place within some seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A run whose controller answers on this cluster."""
+    """A run whose controller answers on this cluster. What people give it is refused here if it can be no number."""
 
     name: str
     actor: Any  # Any: Ray's actor handles have no type
@@ -47,9 +50,29 @@ class LiveRun:
             hint = f"Did you mean {near}?" if near else f"Alive on this cluster: {', '.join(alive) or 'none'}."
             raise ConfigError(f"run {name} is not alive on this cluster. {hint}", alive=alive) from error
 
+    def pause(self, *, after_step: int | None = None) -> Answer:
+        """Have the run stand at a boundary, or after a later step."""
+        return self.ask(PauseAsked(request=0, after_step=whole_or_none(after_step, name="after_step")))
+
+    def resume(self) -> Answer:
+        """Have the run go on."""
+        return self.ask(ResumeAsked(request=0))
+
+    def step(self, steps: int) -> Answer:
+        """Have the run go on for so many steps, and stand again."""
+        return self.ask(ResumeAsked(request=0, steps=whole(steps, name="steps")), again=False)
+
+    def set(self, *, lr: float) -> Answer:
+        """Have the run train with another rate."""
+        return self.ask(SetAsked(request=0, lr=rate(lr, name="lr")))
+
+    def checkpoint(self) -> Answer:
+        """Have the run save the first step that nobody has begun."""
+        return self.ask(CheckpointAsked(request=0))
+
     def resize(self, *, devices: int | None = None, mesh: Mesh | None = None) -> Answer:
         """Have the run go on with so many devices, or as this mesh."""
-        return self.ask(ResizeAsked(request=0, devices=devices, mesh=mesh))
+        return self.ask(ResizeAsked(request=0, devices=whole_or_none(devices, name="devices"), mesh=mesh))
 
     def drain(self, node: NodeId, *, deadline_s: float, cause: str) -> tuple[Answer, str]:
         """Have the run leave `node`, and then let Ray place nothing more there.
@@ -57,29 +80,34 @@ class LiveRun:
         Returns:
             The run's answer; why Ray was not told, empty when it was.
         """
-        wish = DrainAsked(request=0, node=node, by_t=time.time() + deadline_s, cause=cause)
+        by_t = time.time() + seconds(deadline_s, name="deadline_s")
+        wish = DrainAsked(request=0, node=node, by_t=by_t, cause=cause)
         answer = self.ask(wish)
         return answer, tell_ray(wish, rows=ray.nodes()) if answer.accepted else "the run refuses"
 
-    def ask(self, wish: Wish) -> Answer:
-        """Put a wish to the run and wait for its answer. Raises: ClusterError if there is none."""
-        return self._answer(self.actor.ask.remote(wish))
-
     def rewind(self, step: int) -> Answer:
         """Have the run go back to the checkpoint of `step`. Raises: StateError if it is not there, or not whole."""
-        return self._answer(self.actor.rewind.remote(step))
+        wanted = whole(step, name="step")
+        answer: Answer = self._told(lambda: self.actor.rewind.remote(wanted))
+        return answer
 
-    def _answer(self, asked: Any) -> Answer:  # Any: a reference of Ray's has no type
-        try:
-            answer: Answer = ray.get(asked, timeout=ANSWER_LIMIT_S)
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RaymegaError) else error from None
-        except GetTimeoutError as error:
-            raise ClusterError(
-                f"run {self.name} has not answered for {ANSWER_LIMIT_S:.0f} s. See `raymega status {self.name}`."
-            ) from error
-        except RayActorError as error:
-            raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
+    def chaos(self, orders: tuple[str, ...], *, replay: Replay | None = None) -> Laid | None:
+        """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
+
+        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
+        """
+        if not (orders or replay) or not all(isinstance(order, str) for order in orders):
+            raise ConfigError(f'{orders} are no orders; texts are wanted, as "kill stage=1 replica=0 step=40".')
+        laid: Laid | None = self._told(lambda: self.actor.chaos.remote(orders, replay), again=False)
+        return laid
+
+    def ask(self, wish: Wish, *, again: bool = True) -> Answer:
+        """Put a wish to the run and wait for its answer. Raises: ClusterError if there is none.
+
+        Args:
+            again: where the controller goes before it has answered, whoever takes its place may be asked the same.
+        """
+        answer: Answer = self._told(lambda: self.actor.ask.remote(wish), again=again)
         return answer
 
     def is_ending(self) -> bool:
@@ -90,27 +118,48 @@ class LiveRun:
             return True
         return ending
 
-    def chaos(self, orders: tuple[str, ...], *, replay: Replay | None = None) -> Laid | None:
-        """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
-
-        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
-        """
-        try:
-            laid: Laid | None = ray.get(self.actor.chaos.remote(orders, replay), timeout=ANSWER_LIMIT_S)
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RaymegaError) else error from None
-        except RayActorError as error:
-            raise ClusterError(f"the controller of run {self.name} is gone. Ask again, if the run goes on.") from error
-        return laid
-
     def stop(self, *, grace_s: float | None = None) -> Ended | None:
         """Ask the run to end at its next boundary and wait for that; None: it was over before it could say how."""
+        limit_s = None if grace_s is None else seconds(grace_s, name="grace_s")
+        until = time.monotonic() + REPLACED_LIMIT_S
+        while True:
+            try:
+                ray.get(self.actor.stop.remote("user", limit_s))
+                ended: Ended = ray.get(self.actor.wait.remote())
+            except RayActorError:
+                if time.monotonic() > until or not self._is_known():
+                    return None  # its owner took the controller away
+                time.sleep(AGAIN_S)
+            else:
+                return ended
+
+    def _told(self, ask: Callable[[], Any], *, again: bool = True) -> Any:  # Any: Ray's references have no types
+        """What the controller answers, or the one that takes its place. Raises: what it raised; ClusterError."""
+        until = time.monotonic() + REPLACED_LIMIT_S
+        while True:
+            try:
+                return ray.get(ask(), timeout=ANSWER_LIMIT_S)
+            except RayTaskError as error:
+                raise error.cause if isinstance(error.cause, RaymegaError) else error from None
+            except GetTimeoutError as error:
+                raise ClusterError(
+                    f"run {self.name} has not answered for {ANSWER_LIMIT_S:.0f} s. See `raymega status {self.name}`."
+                ) from error
+            except RayActorError as error:
+                if not again or time.monotonic() > until or not self._is_known():
+                    raise ClusterError(
+                        f"the controller of run {self.name} is gone, and with it the answer. See where the run stands "
+                        "with `raymega status`, and ask again if it goes on."
+                    ) from error
+                time.sleep(AGAIN_S)
+
+    def _is_known(self) -> bool:
+        """Whether Ray has the controller, or starts it again."""
         try:
-            ray.get(self.actor.stop.remote("user", grace_s))
-            ended: Ended = ray.get(self.actor.wait.remote())
-        except RayActorError:  # its owner took the controller away
-            return None
-        return ended
+            ray.get_actor(controller_name(self.name), namespace=NAMESPACE)
+        except ValueError:
+            return False
+        return True
 
 
 def runs_alive() -> list[str]:

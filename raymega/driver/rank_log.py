@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from raymega.driver.accounting import progress_of
+from raymega.driver.arguments import whole
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ConfigError, StateError
 
@@ -12,9 +13,9 @@ def log_of_rank(run: RunDirectory, *, rank: int) -> Path:
 
     Raises: ConfigError naming the ranks that there are; StateError where the worker of one has no log in the directory.
     """
-    progress = progress_of(run)
+    rank, progress = whole(rank, name="rank", least=0), progress_of(run)
     workers = () if progress is None or progress.plan is None else progress.plan.workers
-    if not 0 <= rank < len(workers):
+    if rank >= len(workers):
         there = f"there are ranks 0 to {len(workers) - 1}" if workers else "it has no plan yet"
         raise ConfigError(f"run {run.path.name} has no rank {rank}: {there}.")
     log = run.logs / f"worker-{workers[rank]}.log"

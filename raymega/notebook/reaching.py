@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from raymega.control.commands import Answer
+from raymega.driver.arguments import whole
 from raymega.driver.background import last_words
 from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.json_lines import Line
@@ -18,6 +19,7 @@ from raymega.driver.lock import read_owner
 from raymega.driver.ray_session import ray_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError
+from raymega.mesh import Mesh
 from raymega.plan.plan import Plan
 
 LOOK_S = 0.1
@@ -29,16 +31,27 @@ KILL_AHEAD_S = 2.0  # twice what an order takes to reach a worker, where nothing
 def reached(name: str, directory: RunDirectory, *, is_over: Callable[[], bool]) -> Iterator[LiveRun]:
     """The run's controller, once it is there. Raises: ConfigError for a run that is over."""
     until = time.monotonic() + START_LIMIT_S
-    while not _is_led(name, directory):
-        if is_over():
-            if directory.is_begun():
-                refuse_if_over(name, directory)
-            raise ClusterError(f"run {name} did not begin: {last_words(directory)}")
-        if time.monotonic() > until:
-            raise ClusterError(f"run {name} has no controller after {START_LIMIT_S:.0f} s.")
-        time.sleep(LOOK_S)
-    with ray_of(directory.lock):
-        yield LiveRun.find(name)
+    with going_on(name):
+        while not _is_led(name, directory):
+            if is_over():
+                if directory.is_begun():
+                    refuse_if_over(name, directory)
+                raise ClusterError(f"run {name} did not begin: {last_words(directory)}")
+            if time.monotonic() > until:
+                raise ClusterError(f"run {name} has no controller after {START_LIMIT_S:.0f} s.")
+            time.sleep(LOOK_S)
+        with ray_of(directory.lock):
+            yield LiveRun.find(name)
+
+
+@contextmanager
+def going_on(name: str) -> Iterator[None]:
+    """Say of a run that others lead that an interrupt is none of its business."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted: run {name} is left as it is; what it was asked before takes effect all the same")
+        raise
 
 
 def drained(live: LiveRun, node: str, *, deadline_s: float) -> Answer:
@@ -48,6 +61,13 @@ def drained(live: LiveRun, node: str, *, deadline_s: float) -> Answer:
     from raymega.driver.drain import node_named
 
     return live.drain(node_named(node, rows=ray.nodes()), deadline_s=deadline_s, cause="run.drain")[0]
+
+
+def mesh_asked(**axes: int | None) -> Mesh | None:
+    """The mesh that is named; an axis that is not has one rank. None: none is. Raises: ConfigError."""
+    if all(size is None for size in axes.values()):
+        return None
+    return Mesh(**{axis: 1 if size is None else whole(size, name=axis) for axis, size in axes.items()})
 
 
 def how_it_ended(directory: RunDirectory) -> str:
@@ -63,7 +83,8 @@ def order_to_kill(worker: int, *, plan: Plan | None, last: Line | None) -> str:
         last: the newest step, as it stands in the metrics; None: there is none yet.
     Raises: ConfigError if there is no such worker.
     """
-    if plan is None or not 0 <= worker < len(plan.workers):
+    worker = whole(worker, name="worker", least=0)
+    if plan is None or worker >= len(plan.workers):
         raise ConfigError(f"the run has no rank {worker}; there are {0 if plan is None else len(plan.workers)}.")
     if plan.workers[worker] not in plan.living:
         raise ConfigError(f"rank {worker} is lost. Name one of the living.")

@@ -11,14 +11,13 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from raymega.control.commands import Answer
-from raymega.control.events import CheckpointAsked, PauseAsked, ResumeAsked, SetAsked
 from raymega.driver.accounting import progress_of
 from raymega.driver.json_lines import read_lines
 from raymega.driver.live_run import LiveRun
@@ -28,11 +27,10 @@ from raymega.driver.reading import checkpoint_of, sets_of
 from raymega.driver.run_dir import RunDirectory
 from raymega.driver.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError
-from raymega.mesh import Mesh
-from raymega.metrics import StepRecord
 from raymega.notebook.controls import controls_of
-from raymega.notebook.reaching import drained, how_it_ended, order_to_kill, reached
+from raymega.notebook.reaching import drained, how_it_ended, mesh_asked, order_to_kill, reached
 from raymega.notebook.showing import Drawn, losses_of, run_html
+from raymega.notebook.tables import metrics_of
 from raymega.notebook.timelines import timeline_of
 from raymega.notebook.waiting import committed_of, wait_for, wait_until_back
 from raymega.pictures.losses import Curve, loss_picture
@@ -75,10 +73,8 @@ class Run:
         return progress.plan if progress is not None else None
 
     def metrics(self) -> pa.Table:
-        """One row a committed step, a column for whatever is known of some; `.to_pandas()` where pandas is wanted."""
-        rows = list(read_lines(self.directory.metrics))
-        names = dict.fromkeys([*(known.name for known in fields(StepRecord)), *(name for row in rows for name in row)])
-        return pa.table({name: [row.get(name) for row in rows] for name in names})
+        """One row a committed step, null where nothing is known; `.to_pandas()` where pandas is wanted."""
+        return metrics_of(self.directory)
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, and why what was done, oldest first."""
@@ -90,9 +86,9 @@ class Run:
 
     def loss_plot(self, *, beside: "Run | None" = None) -> Svg:
         """The loss over steps, with what happened; `beside`: another run's, dashed."""
-        curves = [Curve(label=self.name, points=self._losses())]
+        curves = [Curve(label=self.name, points=losses_of(self.directory))]
         if beside is not None:
-            curves.append(Curve(label=beside.name, points=beside._losses(), color="#d1651b", dashed=True))
+            curves.append(Curve(label=beside.name, points=losses_of(beside.directory), color="#d1651b", dashed=True))
         marks = marks_of(self.events(), history=history_of(self.directory)) if self.directory.is_begun() else ()
         return loss_picture(curves, marks=marks)
 
@@ -108,9 +104,6 @@ class Run:
     def report(self, *, cluster: str | None = None) -> Path:
         """Write all that its directory tells as one page of HTML into it; returns the file."""
         return write_report(self.directory, cluster=cluster)
-
-    def _losses(self) -> tuple[tuple[int, float], ...]:
-        return losses_of(self.directory)
 
     def _repr_html_(self) -> str:
         return run_html(self.directory)
@@ -163,23 +156,23 @@ class Run:
 
     def pause(self, *, after_step: int | None = None) -> str:
         """Stand at that boundary, or later, after so many steps, until `resume` or `step`."""
-        return self._asked(lambda live: live.ask(PauseAsked(request=0, after_step=after_step)))
+        return self._asked(lambda live: live.pause(after_step=after_step))
 
     def resume(self) -> str:
         """Go on."""
-        return self._asked(lambda live: live.ask(ResumeAsked(request=0)))
+        return self._asked(LiveRun.resume)
 
     def step(self, steps: int = 1) -> str:
         """Go on for so many steps, and stand again."""
-        return self._asked(lambda live: live.ask(ResumeAsked(request=0, steps=steps)))
+        return self._asked(lambda live: live.step(steps))
 
     def set(self, *, lr: float) -> str:
         """Train with `lr` in the place of `training.lr`; the schedule scales it as before."""
-        return self._asked(lambda live: live.ask(SetAsked(request=0, lr=lr)))
+        return self._asked(lambda live: live.set(lr=lr))
 
     def checkpoint(self) -> str:
         """Save that boundary's next step."""
-        return self._asked(lambda live: live.ask(CheckpointAsked(request=0)))
+        return self._asked(LiveRun.checkpoint)
 
     def rewind(self, *, step: int) -> str:
         """Go back to the checkpoint of `step`, which is still kept, and train on from there; returns once it is there.
@@ -194,11 +187,10 @@ class Run:
     def resize(
         self, *, devices: int | None = None, dp: int | None = None, tp: int | None = None, pp: int | None = None
     ) -> str:
-        """Go on with so many devices, or as this mesh, from a boundary on."""
-        axes = (dp, tp, pp)
-        if (devices is None) == all(axis is None for axis in axes):
+        """Go on with so many devices, or as this mesh, from a boundary on; an axis that is not named has one rank."""
+        mesh = mesh_asked(dp=dp, tp=tp, pp=pp)
+        if (devices is None) == (mesh is None):
             raise ConfigError("resize wants to know one thing: either devices=N or some of dp=, tp=, pp=.")
-        mesh = None if devices is not None else Mesh(dp=dp or 1, tp=tp or 1, pp=pp or 1)
         return self._asked(lambda live: live.resize(devices=devices, mesh=mesh))
 
     def drain(self, node: str, *, deadline_s: float = 30.0) -> str:

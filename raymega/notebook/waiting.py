@@ -7,10 +7,11 @@ wait_until_back()      events.jsonl: the void steps of a rewind are off the metr
 import time
 from collections.abc import Callable, Iterable
 
+from raymega.driver.arguments import whole_or_none
 from raymega.driver.json_lines import Line, read_lines
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ClusterError, StateError
-from raymega.notebook.reaching import LOOK_S, how_it_ended
+from raymega.notebook.reaching import LOOK_S, going_on, how_it_ended
 
 BACK_LIMIT_S = 60.0
 
@@ -28,23 +29,26 @@ def wait_for(
     Raises: StateError if it is over before that; ClusterError if it takes longer than `limit_s`.
     """
     name, until = directory.path.name, time.monotonic() + limit_s
-    while not _has_come(directory, step=step, saved=saved):
-        if is_over():
-            if (step is None and saved is None) or _has_come(directory, step=step, saved=saved):
-                return
-            what = f"step {step}" if saved is None else f"the checkpoint of step {saved}"
-            why = how_it_ended(directory)
-            raise StateError(f"run {name} is over at step {committed_of(directory)}, before {what}: {why}")
-        if time.monotonic() > until:
-            raise ClusterError(f"run {name} is at step {committed_of(directory)} after {limit_s:g} s. Wait longer.")
-        time.sleep(LOOK_S)
+    step, saved = (whole_or_none(given, name=of, least=0) for given, of in ((step, "step"), (saved, "saved")))
+    with going_on(name):
+        while not _has_come(directory, step=step, saved=saved):
+            if is_over():
+                if (step is None and saved is None) or _has_come(directory, step=step, saved=saved):
+                    return
+                what = f"step {step}" if saved is None else f"the checkpoint of step {saved}"
+                why = how_it_ended(directory)
+                raise StateError(f"run {name} is over at step {committed_of(directory)}, before {what}: {why}")
+            if time.monotonic() > until:
+                raise ClusterError(f"run {name} is at step {committed_of(directory)} after {limit_s:g} s. Wait longer.")
+            time.sleep(LOOK_S)
 
 
 def wait_until_back(directory: RunDirectory, *, is_over: Callable[[], bool]) -> None:
     """Block until the newest rewind that was granted has come about, or the run is over."""
     until = time.monotonic() + BACK_LIMIT_S
-    while not (is_back(read_lines(directory.events)) or is_over() or time.monotonic() > until):
-        time.sleep(LOOK_S)
+    with going_on(directory.path.name):
+        while not (is_back(read_lines(directory.events)) or is_over() or time.monotonic() > until):
+            time.sleep(LOOK_S)
 
 
 def saved_steps(events: Iterable[Line]) -> set[int]:
