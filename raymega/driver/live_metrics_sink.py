@@ -1,5 +1,9 @@
 """Sets the figures of a run as gauges of `ray.util.metrics`, from which Prometheus and Grafana have them.
 
+    turn ---> loss, goodput, ..       set at once
+    tick ---> the same again          Ray forgets a gauge that is not set for 20 s; a run may stand, or take long steps
+         `--> memory, busy share      of the workers, since the tick before
+
 A watcher of the loop, in a thread of its own: where Ray cannot take a figure, the run goes on without.
 """
 
@@ -11,8 +15,6 @@ from raymega.control.loop import Turn
 from raymega.driver.live_figures import FIGURES, Sample, Vitals, samples_of, stage_samples
 from raymega.driver.progress import Progress
 
-EVERY_S = 5.0  # of the workers' own figures
-
 
 class LiveMetricsSink:
     """The gauges of one run.
@@ -23,7 +25,7 @@ class LiveMetricsSink:
 
     def __init__(self, *, run: str, progress: Progress, vitals: Callable[[], Vitals]) -> None:
         self._progress, self._vitals = progress, vitals
-        self._known, self._known_t = vitals(), float("-inf")
+        self._known = vitals()
         self._gauges = {
             figure.name: Gauge(
                 figure.name, description=figure.words, tag_keys=("run", *figure.labels)
@@ -34,14 +36,17 @@ class LiveMetricsSink:
     def saw(self, turn: Turn) -> None:
         self._progress = self._progress.after(turn)
         self._set(samples_of(self._progress))
+
+    def tick(self) -> None:
+        self._set(samples_of(self._progress))
         plan = self._progress.plan
-        if plan is not None and turn.t - self._known_t >= EVERY_S:
+        if plan is not None:
             now = self._vitals()
             self._set(stage_samples(plan, before=self._known, now=now))
-            self._known, self._known_t = now, turn.t
+            self._known = now
 
     def close(self) -> None:
-        """The last values stay until the process ends."""
+        """The last values stay for Ray's 20 s."""
 
     def _set(self, samples: Iterable[Sample]) -> None:
         for sample in samples:

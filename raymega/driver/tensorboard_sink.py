@@ -31,6 +31,9 @@ class TensorBoardSink:
             for name, value in figures_of(record, self._progress).items():
                 self._writer.add_scalar(name, value, global_step=record.step, walltime=record.t)
 
+    def tick(self) -> None:
+        """Nothing to do: what is written stays."""
+
     def close(self) -> None:
         self._writer.close()
 

@@ -2,12 +2,15 @@
 
 import json
 import re
+import threading
 from functools import reduce
 from importlib.resources import files
+from types import SimpleNamespace
 
 import pytest
 
 from raymega.control.goodput import CATEGORIES
+from raymega.driver.in_thread import InThread
 from raymega.driver.live_figures import EXPORTED_AS, FIGURES, Sample, Vital, samples_of, stage_samples
 from raymega.driver.live_metrics_sink import LiveMetricsSink
 from raymega.driver.progress import Progress
@@ -25,15 +28,25 @@ def vital(useful_s: float, idle_s: float, *, memory_bytes: int = 0, in_hand_s: f
     return Vital(memory_bytes=memory_bytes, spent=spent)
 
 
-def queries() -> list[str]:
+def targets() -> list[tuple[str, str]]:
+    """What each line of the dashboard asks for, and what it is called there."""
     board = json.loads((files("raymega") / "dashboards" / "grafana.json").read_text())
-    return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    return [(target["expr"], target["legendFormat"]) for panel in board["panels"] for target in panel["targets"]]
 
 
 def test_the_dashboard_asks_for_just_what_is_exported():
-    asked = {name for query in queries() for name in re.findall(rf"{EXPORTED_AS}(\w+)", query)}
-    assert asked == NAMES
-    assert all('{run=~"$run"}' in query for query in queries())
+    asked = [name for query, _ in targets() for name in re.findall(rf"{EXPORTED_AS}(\w+)", query)]
+    assert set(asked) == NAMES
+    assert len(asked) == len(targets())
+    assert all('{run=~"$run"}' in query for query, _ in targets())
+
+
+def test_each_of_its_lines_is_one_of_a_run_and_of_each_label_and_named_by_them():
+    labels = {figure.name: ["run", *figure.labels] for figure in FIGURES}
+    for query, called in targets():
+        (name,) = re.findall(rf"{EXPORTED_AS}(\w+)", query)
+        assert query.startswith(f"max by ({', '.join(labels[name])}) (")  # Ray's own labels change with a controller
+        assert re.findall(r"{{(\w+)}}", called) == labels[name]
 
 
 def test_its_panels_do_not_lie_on_each_other():
@@ -104,10 +117,35 @@ def test_the_sink_sets_each_sample_with_the_labels_of_its_figure(monkeypatch):
     sink = LiveMetricsSink(run="demo", progress=Progress.begin(1000.0), vitals=lambda: next(looks))
     for turn in turns_of():
         sink.saw(turn)
+    sink.tick()
     assert kept["raymega_step"] == {"{'run': 'demo'}": 20}
     assert kept["raymega_stage_busy_share"]["{'run': 'demo', 'stage': '0'}"] == pytest.approx(2 / 3)
     assert set(kept) >= BY_STAGE
     assert Sample(name="a", value=1.0).labels == ()
+
+
+def test_a_run_that_stands_is_told_again_at_each_tick(monkeypatch):
+    kept = Gauges()
+    monkeypatch.setattr("raymega.driver.live_metrics_sink.Gauge", kept.gauge)
+    sink = LiveMetricsSink(run="demo", progress=Progress.begin(1000.0), vitals=lambda: {PLAN.workers[0]: vital(1, 1)})
+    for turn in turns_of():
+        sink.saw(turn)
+    told = set(kept)
+    kept.clear()  # as Ray does with what is not set any more
+    sink.tick()
+    assert set(kept) == told | {"raymega_memory_bytes"}
+
+
+def test_ticks_come_with_turns_and_without():
+    ticked, seen = threading.Semaphore(0), threading.Semaphore(0)
+    (turn, *_) = turns_of()
+    sink = SimpleNamespace(saw=lambda turn: seen.release(), tick=ticked.release, close=lambda: None)
+    telling = InThread(lambda: sink, tick_s=0.01)
+    for _ in range(3):
+        telling.saw(turn)
+        assert seen.acquire(timeout=10.0)
+        assert ticked.acquire(timeout=10.0)
+    telling.close()
 
 
 def test_the_manual_names_every_figure_with_its_labels():
