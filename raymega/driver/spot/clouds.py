@@ -126,6 +126,6 @@ def _object(answer: Answer) -> dict[str, Any] | Reading:
         return nothing(_silence(answer))
     try:
         data = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return nothing(f"{answer.text[:40]!r} is no JSON")
     return data if isinstance(data, dict) else nothing("its JSON is no object")

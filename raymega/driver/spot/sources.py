@@ -5,18 +5,20 @@
     Azure    GET; POST once the machine may go
     file     is it there?
 
-No look raises and none takes longer than its limit: what fails is a Reading without a notice that says why. Base
-addresses are arguments. Metadata servers are asked directly, whatever proxies the environment names.
+No look raises and none takes longer than its limit: what fails is a Reading without a notice that says why, and leaves
+nothing behind. Base addresses are arguments. Metadata servers are asked directly, whatever proxies the environment
+names, and send nobody elsewhere.
 """
 
 import http.client
 import json
+import re
 import socket
+import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +38,9 @@ LIMIT_S = 2.0
 HANG_S = 60
 TOKEN_S = 3600
 NO_ANSWER = 0  # in the place of a status
+UNDERSTOOD = (200, 404)
+MOST_BYTES = 2**20  # of an answer; a notice is a few hundred
+MACHINE = re.compile(r"[\w.-]{1,80}")  # a name that Azure gives
 Read = Callable[..., Reading]
 
 
@@ -54,21 +59,44 @@ class Source(Protocol):
 def ask(
     url: str, *, headers: Mapping[str, str], method: str = "GET", body: bytes | None = None, limit_s: float
 ) -> Answer:
-    """One question. Without an answer the status is 0, and the body says why."""
-    request = urllib.request.Request(url, headers=dict(headers), method=method, data=body)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """One question, over by `limit_s` however it is answered. Without an answer the status is 0, the body says why."""
+    where = urllib.parse.urlsplit(url)
     try:
-        with opener.open(request, timeout=limit_s) as found:
-            return Answer(status=found.status, body=found.read(), headers=_lower(found.headers.items()))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(status=error.code, headers=_lower(error.headers.items()))
-    except (OSError, http.client.HTTPException) as error:
+        connection = http.client.HTTPConnection(where.netloc, timeout=limit_s)
+        with closing(connection), _cut_off(connection, after_s=limit_s):
+            connection.request(
+                method, urllib.parse.urlunsplit(where._replace(scheme="", netloc="")), body, dict(headers)
+            )
+            found = connection.getresponse()
+            return Answer(status=found.status, body=found.read(MOST_BYTES), headers=_lower(found.getheaders()))
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: what cannot be put into a question
         return Answer(status=NO_ANSWER, body=f"no answer: {error}".encode())
 
 
-def _lower(headers: object) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers}  # type: ignore[attr-defined]
+@contextmanager
+def _cut_off(connection: http.client.HTTPConnection, *, after_s: float) -> Iterator[None]:
+    """Connect, and hear no more after so long. Raises: TimeoutError if it was cut off."""
+    connection.connect()
+    wire, is_over = connection.sock, threading.Event()
+
+    def cut() -> None:
+        is_over.set()
+        with suppress(OSError):  # it has just ended
+            wire.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(after_s, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_over.is_set():
+            raise TimeoutError(f"it was not whole after {after_s:g} s")
+
+
+def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +125,8 @@ class AwsSource:
         if answer.status == 401:  # it has lapsed
             self._token = self._new_token()
             answer = ask(url, headers=self._headers(), limit_s=self.limit_s)
+        if answer.status not in UNDERSTOOD:
+            self._token = ""  # whatever it is, it may be none
         return answer
 
     def _headers(self) -> dict[str, str]:
@@ -151,7 +181,7 @@ class AzureSource:
     def look(self) -> Reading:
         self._machine = self._machine or self._own_name()
         answer = ask(self._url, headers={"Metadata": "true"}, limit_s=self.limit_s)
-        return azure_events(answer, machine=self._machine, now=time.time())
+        return azure_events(answer, machine=self._machine or socket.gethostname(), now=time.time())
 
     def acknowledge(self, notice: Notice) -> None:
         """Azure need not wait for the time that it has named."""
@@ -165,7 +195,7 @@ class AzureSource:
     def _own_name(self) -> str:
         url = f"{self.base}/metadata/instance/compute/name?api-version=2021-02-01&format=text"
         answer = ask(url, headers={"Metadata": "true"}, limit_s=self.limit_s)
-        return answer.text if answer.status == 200 and answer.text else socket.gethostname()
+        return answer.text if answer.status == 200 and MACHINE.fullmatch(answer.text) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ class Cloud:
         self.changed = threading.Condition()
         self.value: object = "FALSE" if kind == "gcp" else None
         self.status = 200
+        self.instead: tuple[int, bytes, dict[str, str]] | None = None  # of whatever is asked
         self.base = ""
 
     def say(self, value: object, *, status: int = 200) -> None:
@@ -36,6 +37,8 @@ class Cloud:
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
         self.asked.append((method, path))
+        if self.instead is not None:
+            return self.instead
         return getattr(self, f"_{self.kind}")(method, urlsplit(path), headers, body)
 
     def _aws(self, method, url, headers, body):

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,66 @@ def test_a_server_that_fails_is_no_notice_and_one_that_recovers_is_heard(cloud: 
     assert source.look().notice is None
     cloud.say(GOING[cloud.kind])
     assert source.look().notice is not None
+
+
+PAGE = b"<!doctype html>\n<html>\n<body>Please log in</body>\n</html>\n"
+NONSENSE: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "a page": (200, PAGE, {"ETag": "x"}), "deep": (200, b'{"Events":' + b"[" * 90_000, {}),
+    "huge": (200, b" " * 2**22, {}), "elsewhere": (302, b"", {"Location": "http://[nowhere/"}),
+    "back": (307, b"", {"Location": "/latest/api/token"}), "letters": (200, "\u20ac\x00".encode(), {"Date": "when"}),
+    "nothing": (200, b"", {}), "number": (200, b"9" * 5000, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=NONSENSE)
+def test_whatever_a_server_says_instead_is_no_notice_and_once_it_is_itself_again_it_is_heard(cloud: Cloud, nonsense):
+    source = SOURCES[cloud.kind](cloud.base, limit_s=LIMIT_S)
+    cloud.instead = nonsense
+    for _ in range(2):
+        assert source.look().notice is None
+    cloud.instead = None
+    cloud.say(GOING[cloud.kind])
+    source.look()
+    assert source.look().notice is not None
+
+
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("begins", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\nTRUE"])
+def test_an_answer_that_trickles_in_is_cut_off(make, begins: bytes):
+    with trickling(begins) as base:
+        began = time.monotonic()
+        reading = make(base, limit_s=0.2).look()
+        assert (reading.notice, "not whole after 0.2 s" in reading.reason) == (None, True)
+        assert time.monotonic() - began < LIMIT_S / 2
+
+
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("base", ["169.254.169.254", "http://", "http://a b", "http://127.0.0.1:port", "file:///etc"])
+def test_an_address_that_is_none_is_no_notice(make, base: str):
+    assert make(base, limit_s=0.1).look().notice is None
+
+
+@contextmanager
+def trickling(begins: bytes) -> Iterator[str]:
+    """A server that sends a letter after the other, as long as it is listened to."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    wire, _ = server.accept()
+                except OSError:  # closed
+                    return
+                with wire, suppress(OSError):
+                    wire.sendall(begins)
+                    while wire.send(b"x"):
+                        time.sleep(0.01)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
