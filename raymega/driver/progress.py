@@ -12,6 +12,7 @@ from raymega.control.loop import Turn
 from raymega.control.states import Seat, State, Story, plan_of, seats_of
 from raymega.driver.exposure import Exposure
 from raymega.metrics import Gauges, StepRecord, flops_per_s
+from raymega.plan.cluster import NodeId, is_spot
 from raymega.plan.plan import Plan
 
 
@@ -73,6 +74,12 @@ class Progress:
     @property
     def story(self) -> Story | None:
         return self.state.story if self.state is not None else None
+
+    @property
+    def spot(self) -> frozenset[NodeId]:
+        """Its nodes that may be taken back at any time."""
+        nodes = self.story.nodes if self.story is not None else ()
+        return frozenset(node.node for node in nodes if is_spot(dict(node.labels)))
 
     def after(self, turn: Turn) -> "Progress":
         """The run after one more turn."""

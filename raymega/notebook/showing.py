@@ -19,6 +19,7 @@ from raymega.report.chronicle import marks_of
 from raymega.report.history import history_of
 
 MESH = "Who trains: a box for each worker, a column for each stage of the model, a row for each replica of it."
+SPOT = " Nodes marked spot may be taken back at any time."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +49,10 @@ def run_html(run: RunDirectory) -> str:
     if progress is None or progress.plan is None:
         return page(_head(status))
     marks = marks_of(read_lines(run.events), history=history)
+    nodes, spot = {seat.worker: seat.node for seat in progress.seats}, progress.spot
     return page(
         _head(status),
-        captioned(mesh_picture(progress.plan, nodes={seat.worker: seat.node for seat in progress.seats}), MESH),
+        captioned(mesh_picture(progress.plan, nodes=nodes, spot=spot), f"{MESH}{SPOT if spot else ''}"),
         loss_picture([Curve(label="training", points=losses_of(run))], marks=marks),
         shares_picture(status.worker_s, workers={}, good=GOOD),
     )

@@ -1,6 +1,6 @@
 """The mesh at one moment, and over time.
 
-mesh_picture            a box for each worker, a row for each replica, a column for each stage (and shard)
+mesh_picture            a box for each worker, a row for each replica, a column for each stage (and shard); spot nodes
 mesh_history_picture    a bar for each worker, as long as it had a place, in the colour of its stage
 
     doing      |start|======= training =======|r|===== training ===|
@@ -10,7 +10,7 @@ mesh_history_picture    a bar for each worker, as long as it had a place, in the
                0 s         1 min         2 min         3 min             time that the run was up
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from raymega.pictures.colors import DOING, EVENTS, LOST, STANDBY, stage_color
@@ -47,11 +47,12 @@ class Doing:
     end_s: float
 
 
-def mesh_picture(plan: Plan, *, nodes: Mapping[str, str]) -> Svg:
+def mesh_picture(plan: Plan, *, nodes: Mapping[str, str], spot: Collection[str] = ()) -> Svg:
     """Every worker of a plan, a row each replica, coloured by stage; of a wide mesh its first replicas.
 
     Args:
         nodes: worker -> its node, as it is to be written.
+        spot: nodes that may be taken back at any time.
     """
     mesh = plan.mesh
     shown = max(1, min(mesh.dp, MOST_CELLS // max(1, mesh.pp * mesh.tp)))
@@ -64,7 +65,7 @@ def mesh_picture(plan: Plan, *, nodes: Mapping[str, str]) -> Svg:
             left, top = SIDE_W + (at.stage * mesh.tp + at.shard) * CELL_W, HEAD_H + at.replica * CELL_H
             parts += _cell(
                 worker, at.stage, node=nodes.get(worker, ""), lost=worker not in plan.living, x=left, y=top,
-                shard=f"shard {at.shard}  " if mesh.tp > 1 else "",
+                shard=f"shard {at.shard}  " if mesh.tp > 1 else "", spot=nodes.get(worker) in spot,
             )  # fmt: skip
     parts += [text(f"replica {row}", x=4, y=HEAD_H + row * CELL_H + 26, bold=True) for row in range(shown)]
     height = HEAD_H + shown * CELL_H + 4
@@ -74,15 +75,18 @@ def mesh_picture(plan: Plan, *, nodes: Mapping[str, str]) -> Svg:
     return picture(parts, width=SIDE_W + mesh.pp * mesh.tp * CELL_W + 4, height=height, title=f"mesh {mesh}")
 
 
-def _cell(worker: str, stage: int, *, node: str, lost: bool, shard: str, x: float, y: float) -> list[str]:
+def _cell(
+    worker: str, stage: int, *, node: str, lost: bool, shard: str, spot: bool, x: float, y: float
+) -> list[str]:  # fmt: skip
     where = "without a part" if lost else f"on {node[:NODE_LETTERS]}" if node else ""
     color, ink = (LOST, FAINT) if lost else (stage_color(stage), PAPER)
     return [
         box(
             x=x + 2, y=y + 2, width=CELL_W - 4, height=CELL_H - 4, color=color, round_=4,
-            hint=f"{worker} {shard}{where}",
+            hint=f"{worker} {shard}{where}{', a spot node' if spot else ''}",
         ),
         text(worker, x=x + 10, y=y + 19, color=ink, bold=True),
+        *([text("spot", x=x + CELL_W - 10, y=y + 18, anchor="end", color=ink, size=10)] if spot else []),
         text(f"{shard}{where}", x=x + 10, y=y + 34, color=ink, size=11),
     ]  # fmt: skip
 

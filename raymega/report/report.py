@@ -163,7 +163,9 @@ def _mesh(told: Told) -> Section:
             mesh_history_picture(told.history.stays, doings=told.history.doings, begins_s=again),
             caption="over time: a bar for each worker, in the colour of its stage",
         ),
-        figure(mesh_picture(progress.plan, nodes=nodes), caption=f"as it is now, or was last: {mesh}"),
+        figure(
+            mesh_picture(progress.plan, nodes=nodes, spot=progress.spot), caption=f"as it is now, or was last: {mesh}"
+        ),
     )
     return Section(title="The mesh over time", lead=LEADS["mesh"], parts=parts)
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from raymega.control.states import NodeDevices
 from raymega.driver.lock import RunLock
 from raymega.driver.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import order_to_kill
 from raymega.notebook.run import Run
+from raymega.plan.cluster import MARKET_LABEL
 from tests.report.told_runs import gone_on, told_run, traced, with_gaps
 
 
@@ -66,6 +68,14 @@ def test_a_step_whose_loss_is_no_number_is_a_gap_wherever_a_run_is_shown(tmp_pat
     assert str(run.loss_plot()).count("<polyline") == run._repr_html_().count("<polyline") == 1
     assert run.report().is_file()
     assert "step 20 of 20" in str(run)
+
+
+def test_a_run_shows_which_of_its_nodes_may_be_taken_back(tmp_path: Path):
+    there = (NodeDevices(node="n0", devices=2, labels=((MARKET_LABEL, "spot"),)), NodeDevices(node="n1", devices=2))
+    run = Run.at(told_run(tmp_path / "demo", nodes=there))
+    shown = run._repr_html_()
+    assert (shown.count(">spot<"), "Nodes marked spot may be taken back" in shown) == (2, True)
+    assert run.report().read_text().count(">spot<") == 2
 
 
 def test_before_its_first_step_a_run_has_all_columns_and_no_row(tmp_path: Path):

@@ -41,6 +41,15 @@ def test_a_mesh_shows_every_worker_with_its_node_and_a_colour_for_each_stage():
     assert all(worker in text and node in text for worker, node in NODES.items())
 
 
+def test_a_worker_on_a_node_that_may_be_taken_back_is_marked():
+    spot = NODES[PLAN.workers[0]]
+    text = mesh_picture(PLAN, nodes=NODES, spot={spot}).text
+    marked = [shape.text for shape in shapes(text, "text")].count("spot")
+    assert 0 < marked == list(NODES.values()).count(spot) < PLAN.mesh.size
+    assert text.count("a spot node") == marked
+    assert "spot" not in mesh_picture(PLAN, nodes=NODES).text
+
+
 def test_of_a_mesh_of_thousands_the_first_replicas_are_drawn_and_the_rest_is_counted():
     mesh = Mesh(dp=500, pp=PLAN.mesh.pp, tp=1)
     many = replace(PLAN, mesh=mesh, workers=tuple(f"w{rank}" for rank in range(mesh.size)))
