@@ -5,14 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from raymega.config.choices import CHUNKS_OF
 from raymega.control.ladder import MARGIN
 from raymega.plan.planner import plan_for
+from raymega.plan.repairs import step_programs_of
 from raymega.plan.uneven import uneven_plan, without_teams, work_of
+from workloads.chaos.arena import Call
 from workloads.chaos.availability import EVEN, struck
 from workloads.chaos.crew import fork_server
-from workloads.chaos.kills import LAYOUTS, kill, kill_last, kills_of, last_kills_of, opened
+from workloads.chaos.kills import LAYOUTS, kill, kill_last, kills_of, last_kills_of, opened, plan_of
 from workloads.chaos.returns import come_back
-from workloads.chaos.soak import KINDS, soak
+from workloads.chaos.soak import KINDS, added_by_first_stage, soak
 from workloads.chaos.toy import Layout, config_of
 
 SAMPLE = 5  # of each layout
@@ -50,6 +53,17 @@ def test_every_action_phase_and_sum_of_every_worker_is_among_the_kills():
     cases = [case for layout in LAYOUTS for case in kills_of(layout)]
     assert len(set(map(str, cases))) == len(cases) == 208
     assert {case.order.phase for case in cases} >= {"compute", "reduce", "decide", "apply"}
+
+
+@pytest.mark.parametrize("schedule", CHUNKS_OF)
+def test_the_samples_of_a_step_are_found_in_its_calls_under_every_schedule(schedule):
+    plan = plan_of(Layout(dp=1, tp=1, pp=2, schedule=schedule))
+    calls = [
+        Call(generation=1, step=1, worker="w0", action=str(action), first_sample=2 * action.microbatch)
+        for action in step_programs_of(plan)[0]
+    ]
+    assert added_by_first_stage(calls) == set(range(0, 12, 2))
+    assert added_by_first_stage(call for call in calls if call.action not in ("0B1", "0W1")) == {0, 4, 6, 8, 10}
 
 
 @pytest.mark.slow

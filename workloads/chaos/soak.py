@@ -11,11 +11,12 @@ Dead workers' devices come back by themselves: the brain starts others there, be
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from raymega.control.states import Finished
-from workloads.chaos.arena import Arena, Outcome
+from raymega.pipeline.actions import Action, Kind, parse
+from workloads.chaos.arena import Arena, Call, Outcome
 from workloads.chaos.hands import ProcessHands
 from workloads.chaos.kills import check_undisturbed
 from workloads.chaos.rewinds import WentBack, restored, rewinds
@@ -54,21 +55,26 @@ class Soaked:
         )
 
 
-def soak(*, steps: int, faults: int, seed: int, copies_every: int = 1) -> Soaked:
+def soak(*, steps: int, faults: int, seed: int, copies_every: int = 1, layout: Layout = LAYOUT) -> Soaked:
     """Raises: AssertionError if the run hangs, loses a sample, ends with other weights, or went back needlessly."""
     struck: Counter[str] = Counter()
     return endure(
         lambda arena, hands: _strike(arena, hands, struck, faults=faults, seed=seed),
-        steps=steps, struck=struck, copies_every=copies_every,
+        steps=steps, struck=struck, copies_every=copies_every, layout=layout,
     )  # fmt: skip
 
 
 def endure(
-    strike: Callable[[Arena, ProcessHands], None], *, steps: int, struck: Counter[str], copies_every: int = 1
+    strike: Callable[[Arena, ProcessHands], None],
+    *,
+    steps: int,
+    struck: Counter[str],
+    copies_every: int = 1,
+    layout: Layout = LAYOUT,
 ) -> Soaked:
     """A run that nobody disturbs, and one beside which `strike` goes on and counts in `struck`."""
-    devices = {f"n{number}": 1 for number in range(LAYOUT.size + STANDBYS)}
-    config = config_of(LAYOUT, steps=steps, every_steps=50, standbys=STANDBYS, steady_s=0.0, copies_every=copies_every)
+    devices = {f"n{number}": 1 for number in range(layout.size + STANDBYS)}
+    config = config_of(layout, steps=steps, every_steps=50, standbys=STANDBYS, steady_s=0.0, copies_every=copies_every)
     with Arena.open(config, devices=devices, changes_plans=True) as arena:
         calm = arena.run()
         found = arena.run(beside=lambda hands: strike(arena, hands))
@@ -115,5 +121,10 @@ def _check_samples(found: Outcome, *, batch_size: int) -> None:
     """Committed steps hold the samples 0, 1, 2, .. in order, each once, and the first stage has computed just those."""
     firsts = [record.first_sample for _, record in sorted(found.kept.records.items())]
     assert firsts == [batch_size * step for step in range(len(firsts))]
-    computed = {call.first_sample for call in found.calls if call.action.startswith("0B")}
-    assert computed == set(range(0, batch_size * len(firsts), 2))
+    assert added_by_first_stage(found.calls) == set(range(0, batch_size * len(firsts), 2))
+
+
+def added_by_first_stage(calls: Iterable[Call]) -> set[int]:
+    """The first samples of all micro-batches whose gradients the first stage has added, in whole backwards or parts."""
+    adding = (Action(0, Kind.B, 0), Action(0, Kind.W, 0))
+    return {call.first_sample for call in calls if replace(parse(call.action), microbatch=0) in adding}
