@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from raymega.config.choices import CHUNKS_OF
 from raymega.config.schema import Config
 from raymega.plan.job import job_of
 from raymega.plan.memory import receive_bytes, stage_memory
@@ -101,10 +103,14 @@ def peaks(schedule: str, recompute: str, *, steps: int) -> Iterator[tuple[list[i
         yield [max(step) for step in found[f"w{stage}"]], predicted(config, plan, stage=stage)
 
 
+SCHEDULES = tuple(CHUNKS_OF)
 CASES = [("1f1b", "none"), ("1f1b", "selective"), ("interleaved", "full"), ("zb-h1", "full"), ("zb-v", "none")]
+OTHERS = sorted({*product(SCHEDULES, ("none", "selective", "full"))} - {*CASES})
 
 
-@pytest.mark.parametrize(("schedule", "recompute"), CASES)
+@pytest.mark.parametrize(
+    ("schedule", "recompute"), [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in OTHERS)]
+)
 def test_what_is_alive_is_what_the_memory_model_says(schedule: str, recompute: str) -> None:
     less = 0.10 if schedule.startswith("zb") else 0.05  # of passes that are half done, the model takes the dearer half
     for alive, said in peaks(schedule, recompute, steps=3):
@@ -114,7 +120,7 @@ def test_what_is_alive_is_what_the_memory_model_says(schedule: str, recompute: s
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-v"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_what_is_alive_stays_flat_over_300_steps(schedule: str) -> None:
     for alive, _ in peaks(schedule, "none", steps=300):
         assert set(alive[1:]) == {alive[1]}
