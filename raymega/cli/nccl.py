@@ -62,10 +62,15 @@ class _Crew:
         yield "again", lambda: f"the next generation in {self._build(generation=2):.1f} s"
 
     def close(self) -> None:
-        for fabric in self._fabrics:
-            fabric.close()
+        self._leave()
         self._pool.shutdown()
         self._store.close()
+
+    def _leave(self) -> None:
+        for broken in (*self._groups, *self._fabrics):
+            broken.abort()
+            broken.close()
+        self._groups, self._fabrics = [], []
 
     def _build(self, *, generation: int) -> float:
         import torch
@@ -73,8 +78,7 @@ class _Crew:
         from raymega.comm.group import GroupSpec
         from raymega.comm.nccl import NcclFabric
 
-        for fabric in self._fabrics:
-            fabric.abort()
+        self._leave()
         spec, began = GroupSpec(key=f"g{generation}/doctor", members=self._members), time.perf_counter()
 
         def build(rank: int) -> Any:

@@ -174,7 +174,8 @@ class Worker:
             self._generation = Generation(assignment=assignment, desk=self._desk, fabric=fabric, work=work)
             if self.settings.worker in assignment.plan.living:
                 self._generation.enter()
-                self._waking.spare(self._generation.team)
+                if self.settings.device == "cpu":  # of a broken step a GPU keeps nothing
+                    self._waking.spare(self._generation.team)
                 self._join_copies(assignment)
                 self._generation.run()
             else:
