@@ -6,7 +6,8 @@ drain_node         the call behind the hidden `ray drain-node` (3 ms); with a Ra
                    by `raymega drain RUN NODE`
 HOUSEKEEPING       names of processes; one that is not known looks like work, and its node is left at the deadline
 raylet_below       a raylet's own arguments say which node it is; one that does not say so ends at its SIGTERM
-apply_auth_mode    Ray reads RAY_AUTH_MODE when it is imported; a Ray that cannot read it again must find it set
+apply_auth         Ray reads RAY_AUTH_MODE when it is imported, and RAY_AUTH_TOKEN once; one that cannot read them again
+                   must find them set, and a process of it speaks with clusters of one token
 """
 
 import importlib
@@ -112,6 +113,10 @@ def raylet_below(pid: int) -> Raylet | None:
     return None
 
 
-def apply_auth_mode() -> None:
-    """Let this process's Ray take RAY_AUTH_MODE as it stands in the environment now."""
-    importlib.import_module("ray._raylet").Config.initialize("")
+def apply_auth() -> None:
+    """Let this process's Ray take RAY_AUTH_MODE and RAY_AUTH_TOKEN as they stand in the environment now."""
+    raylet = importlib.import_module("ray._raylet")
+    raylet.Config.initialize("")
+    tokens = getattr(raylet, "AuthenticationTokenLoader", None)
+    if tokens is not None:
+        tokens.instance().reset_cache()

@@ -32,7 +32,7 @@ from raymega.driver import reaper
 from raymega.driver.in_a_job import brings_modules
 from raymega.driver.ray_access import Access, access_to
 from raymega.driver.ray_address import WAY_OUT, refuse_dead
-from raymega.driver.ray_private import apply_auth_mode
+from raymega.driver.ray_private import apply_auth
 from raymega.errors import ClusterError, PlanError
 
 NAMESPACE = "raymega"
@@ -117,7 +117,7 @@ def ray_of(lock: Path | None) -> Iterator[None]:
         if access is None:
             raise ClusterError("no Ray is known in which that run could live. Set RAY_ADDRESS to its cluster.")
         access.take()
-        apply_auth_mode()
+        apply_auth()
         ray.init(access.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     try:
         yield
@@ -182,7 +182,7 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # stays: Ray reads it once in a process
-    apply_auth_mode()
+    apply_auth()
     carried = reaper.marks_of(mark)
     os.environ.update(carried)
     try:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray._raylet import AuthenticationTokenLoader
 
 from raymega.driver.ray_access import FILE, Access, access_to
+from raymega.driver.ray_private import apply_auth
 from raymega.driver.ray_session import PREFIX, ray_of
 from raymega.errors import ClusterError
 
@@ -41,9 +43,22 @@ def test_who_connects_shows_the_token_of_that_ray(tmp_path: Path, monkeypatch):
     connected: list[tuple[str, str]] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda address, **_: connected.append((address, os.environ["RAY_AUTH_TOKEN"])))
-    monkeypatch.setattr("raymega.driver.ray_session.apply_auth_mode", lambda: None)
+    monkeypatch.setattr("raymega.driver.ray_session.apply_auth", lambda: None)
     with ray_of(DEMO):
         assert connected == [("10.0.0.1:6379", "secret")]
+
+
+def test_a_process_shows_each_ray_its_own_token(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    shown = []
+    for token in ("a" * 64, "b" * 64, "a" * 64):
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        Access(address="there", mode="token", token=token, locks=()).take()
+        apply_auth()
+        shown.append(AuthenticationTokenLoader.instance().get_raw_token())
+    assert shown == ["a" * 64, "b" * 64, "a" * 64]
+    monkeypatch.undo()
+    apply_auth()
 
 
 def test_a_run_whose_ray_nobody_knows_is_told_where_to_say_so(monkeypatch):
