@@ -16,6 +16,7 @@ goes on with it, as a Ray Train run does.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,11 @@ from raymega.errors import ConfigError, RaymegaError
 from raymega.layout.checkpoint_layout import directory_of
 
 PREEMPTED = 75
-TRIED_AGAIN = (
-    1,
-    4,
-    5,
-    PREEMPTED,
-)  # what another start may mend; not a faulty config, data, or a loss that is not finite
+TRIED_AGAIN = (1, 4, 5, PREEMPTED)  # another start may mend it: no faulty config or data, no loss that is not finite
+NOT_OF_SCALING = {
+    "placement_strategy": "PACK", "accelerator_type": None, "label_selector": None, "use_tpu": False, "topology": None,
+}  # fmt: skip
+NOT_OF_FAILURES = {"controller_failure_limit": -1, "relax_collectives_on_preemption": False, "preemption_grace_s": 0.0}
 SMALL = ("config.yaml", "metrics.jsonl", "events.jsonl", "summary.txt")  # what is laid into a remote storage at the end
 
 
@@ -167,7 +167,8 @@ def stored(config: Config, run_config: ray.train.RunConfig) -> Config:
 
 def _refuse(run_config: ray.train.RunConfig) -> None:
     """Refuse what cannot be honoured. Raises: ConfigError."""
-    faults, kept = [], run_config.checkpoint_config
+    kept = run_config.checkpoint_config
+    faults = _unheeded(run_config.failure_config, kind="FailureConfig", usual=NOT_OF_FAILURES)
     if run_config.storage_filesystem is not None:
         faults.append("RunConfig.storage_filesystem is set; raymega finds storages by URI. Give storage_path as one.")
     if run_config.worker_runtime_env:
@@ -183,13 +184,28 @@ def _refuse(run_config: ray.train.RunConfig) -> None:
         raise ConfigError(" ".join(faults))
 
 
+def _unheeded(told: object, *, kind: str, usual: Mapping[str, object]) -> list[str]:
+    """What is set to something else than usual, where nothing can be made of it."""
+    wrong = [name for name, value in usual.items() if getattr(told, name, value) != value]
+    return [f"{kind}.{name} is set; raymega makes nothing of it. Leave it out." for name in wrong]
+
+
 def scaled(config: Config, scaling: ray.train.ScalingConfig) -> Config:
-    """The config with the workers of `scaling`; a range is from `elastic.min_devices` to `run.devices`."""
-    asked = scaling.num_workers
+    """The config with the workers of `scaling`; a range is from `elastic.min_devices` to `run.devices`.
+
+    Raises: ConfigError for what cannot be honoured.
+    """
+    asked, resources = scaling.num_workers, scaling.resources_per_worker or {}
+    faults = _unheeded(scaling, kind="ScalingConfig", usual=NOT_OF_SCALING)
     least, most = asked if isinstance(asked, tuple) else (config.elastic.min_devices, asked or 1)
-    cpus = int((scaling.resources_per_worker or {}).get("CPU", config.run.cpus_per_worker))
+    cpus = resources.get("CPU", config.run.cpus_per_worker)
+    gpus = resources.get("GPU", int(bool(scaling.use_gpu)))
+    if resources.keys() - {"CPU", "GPU"} or cpus < 1 or cpus != int(cpus) or gpus != int(bool(scaling.use_gpu)):
+        faults.append(f"ScalingConfig.resources_per_worker is {resources}; ask for whole CPUs, and 1 GPU with use_gpu.")
+    if faults:
+        raise ConfigError(" ".join(faults))
     run = config.run.model_copy(
-        update={"devices": most, "device": "cuda" if scaling.use_gpu else "cpu", "cpus_per_worker": max(1, cpus)}
+        update={"devices": most, "device": "cuda" if scaling.use_gpu else "cpu", "cpus_per_worker": int(cpus)}
     )
     return config.model_copy(
         update={"run": run, "elastic": config.elastic.model_copy(update={"min_devices": least})}

@@ -57,6 +57,27 @@ def test_workers_and_their_kind_are_those_of_the_scaling_config():
     assert (elastic.elastic.min_devices, elastic.run.devices, elastic.run.device) == (2, 6, "cuda")
 
 
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({"resources_per_worker": {"CPU": 1, "GPU": 2}, "use_gpu": True}, "resources_per_worker"),
+        ({"resources_per_worker": {"CPU": 0.5}}, "resources_per_worker"),
+        ({"resources_per_worker": {"CPU": 1, "mine": 1}}, "resources_per_worker"),
+        ({"placement_strategy": "SPREAD"}, "placement_strategy"),
+        ({"accelerator_type": "A100", "use_gpu": True}, "accelerator_type"),
+    ],
+)
+def test_workers_that_raymega_does_not_make_are_refused_by_name(told: dict[str, Any], names: str):
+    with pytest.raises(ConfigError, match=rf"ScalingConfig\.{names} is"):
+        scaled(Config(), ray.train.ScalingConfig(num_workers=2, **told))
+
+
+def test_failure_settings_that_nothing_is_made_of_are_refused_by_name(tmp_path: Path):
+    told = ray.train.FailureConfig(max_failures=1, controller_failure_limit=2)
+    with pytest.raises(ConfigError, match=r"FailureConfig\.controller_failure_limit is set"):
+        stored(Config(), ray.train.RunConfig(name="a", storage_path=str(tmp_path), failure_config=told))
+
+
 def test_preemptions_and_failures_are_counted_apart():
     told = ray.train.RunConfig(failure_config=ray.train.FailureConfig(max_failures=1, max_preemption_failures=-1))
     tries = Tries.of(told)
