@@ -85,6 +85,7 @@ def test_a_mirror_takes_over_under_every_schedule(schedule: str):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("layout", [(2, 1, 2), (3, 1, 2), (2, 2, 2)], ids=str)
 @pytest.mark.parametrize("schedule", CHUNKS)
 def test_a_mirror_takes_over_at_every_point_under_every_schedule(schedule: str, layout: tuple[int, int, int]):
