@@ -243,6 +243,8 @@ class ElasticConfig(Section):
     """A node that came while the run trains is used once it has been there so long; longer if it went before."""
     copies_every: Annotated[int, Field(ge=0, le=512)] = 0
     """Steps between copies of state into the memory of other nodes; 0: none."""
+    check_replicas_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between comparisons of what replicas hold, bit for bit; what differs ends the run. 0: none."""
     tolerate_nodes: Annotated[int, Field(ge=0)] = 1
     """Nodes whose loss at once the copies outlive."""
     group_timeout_s: Positive = 300.0

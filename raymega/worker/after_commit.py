@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from raymega.worker.desk import Desk
 from raymega.worker.interface import StepTrace
+from raymega.worker.replicas import check_replicas
 from raymega.worker.step import Done, Step
 from raymega.worker.trace_rows import trace_rows
 
@@ -14,11 +15,14 @@ from raymega.worker.trace_rows import trace_rows
 def follow(done: Done, *, step: Step, desk: Desk, saves: bool) -> Done:
     """Do it, and add the seconds that it held up the step. `saves`: a snapshot for a checkpoint is due.
 
-    Raises: GroupBroken, CollectiveTimeout, StaleMessage if someone is lost.
+    Raises: GroupBroken, CollectiveTimeout, StaleMessage if someone is lost; StateError if replicas differ.
     """
     state, done = step.state, step.gather(done)
     desk.sheet.commit(state.committed, wait_s=done.work.wait_s)
     desk.log.release(through_step=state.committed - 1)
+    every = desk.settings.config.elastic.check_replicas_every
+    if every and state.committed % every == 0:
+        check_replicas(state, world=step.world)
     stall_s = desk.saves.save(state, generation=step.world.generation) if saves else 0.0
     seconds = {"snapshot": stall_s, "copies": desk.copies.committed(state)}
     return replace(done, seconds={**done.seconds, **seconds})
