@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+DAYS = (-2, -1, 0, 1)  # a zone that goes over to the other side of the date line skips a day
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarEntry:
@@ -43,7 +45,7 @@ def due(entries: Sequence[CalendarEntry], *, zone: tzinfo, now: float) -> Due:
         entries: at least one, by the minute of the day.
     """
     today = datetime.fromtimestamp(now, tz=zone).date()
-    days = [datetime(day.year, day.month, day.day) for day in (today + timedelta(days=n) for n in (-1, 0, 1))]
+    days = [datetime(day.year, day.month, day.day) for day in (today + timedelta(days=n) for n in DAYS)]
     instants = sorted(
         ((_instant(day, entry, zone), entry) for day in days for entry in entries), key=lambda row: row[0]
     )  # fmt: skip

@@ -69,3 +69,14 @@ def test_what_holds_holds_from_its_beginning_to_its_end(entries: tuple[CalendarE
     assert due(entries, zone=BERLIN, now=found.since_t).devices == found.devices
     assert due(entries, zone=BERLIN, now=found.until_t).since_t == found.until_t
     assert found.until_t - found.since_t <= timedelta(days=1, hours=1).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("zone", "skipped"),
+    [("Pacific/Apia", "2011-12-30"), ("Pacific/Kwajalein", "1993-08-21"), ("Pacific/Kiritimati", "1994-12-31")],
+)
+def test_a_day_that_a_zone_skips_leaves_no_moment_without_an_entry(zone: str, skipped: str):
+    for hours in range(-36, 48):
+        now = at(skipped) + HOUR_S * hours
+        found = due((DAY, NIGHT), zone=ZoneInfo(zone), now=now)
+        assert found.since_t <= now < found.until_t
