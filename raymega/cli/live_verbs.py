@@ -9,6 +9,7 @@ from raymega.errors import ConfigError
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name (below ./runs, or on RAY_ADDRESS) or directory.")]
 
+MOST_S = 1e6  # more than any machine gives notice
 CLEAR = "\x1b[2J\x1b[H"  # of a terminal
 
 
@@ -52,7 +53,9 @@ def drain(
         str, typer.Argument(metavar="[RUN]", help="A run's name or directory; with --self none: every run leaves.")
     ] = "",
     node: Annotated[str, typer.Argument(metavar="NODE", help="A node's id or its beginning, host, or address.")] = "",
-    deadline: Annotated[float, typer.Option(min=0, metavar="S", help="Seconds until the node is gone.")] = 30.0,
+    deadline: Annotated[
+        float, typer.Option(min=0, max=MOST_S, metavar="S", help="Seconds until the node is gone.")
+    ] = 30.0,
     itself: Annotated[bool, typer.Option("--self", help="The node that this is typed on.")] = False,
 ) -> None:
     """Have a run leave a node between two steps, before the node is gone; nothing is lost.
@@ -84,7 +87,9 @@ def chaos(
     trace: Annotated[
         str | None, typer.Option(metavar="FILE", help="Lose and give back nodes as a file of t_s,n_nodes says.")
     ] = None,
-    speed: Annotated[float, typer.Option(metavar="X", help="Seconds of the trace in one second.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option(min=1e-3, max=MOST_S, metavar="X", help="Seconds of the trace in one second.")
+    ] = 1.0,
     least: Annotated[int, typer.Option(min=1, metavar="N", help="Devices that a trace leaves the run.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", help="Which nodes a trace takes.")] = 0,
 ) -> None:
@@ -105,7 +110,8 @@ def chaos(
 def stop(
     run: Run,
     grace: Annotated[
-        float | None, typer.Option(min=0, metavar="S", help="End after so many seconds even if it is not saved.")
+        float | None,
+        typer.Option(min=0, max=MOST_S, metavar="S", help="End after so many seconds even if it is not saved."),
     ] = None,
 ) -> None:
     """End a run after the next step, saved; exits as the run does.
@@ -124,7 +130,8 @@ def node(
         list[str], typer.Argument(metavar="COMMAND", help="After --: starts Ray on this node and stays.")
     ],
     deadline: Annotated[
-        float, typer.Option(min=3, metavar="S", help="Seconds from SIGTERM until this machine is taken away.")
+        float,
+        typer.Option(min=3, max=MOST_S, metavar="S", help="Seconds from SIGTERM until this machine is taken away."),
     ] = 25.0,
 ) -> None:
     """Start Ray on this node so that a SIGTERM first lets every run leave it.
@@ -162,7 +169,7 @@ def logs(
 
 def top(
     run: Run,
-    every: Annotated[float, typer.Option(min=0.5, metavar="S", help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.5, max=MOST_S, metavar="S", help="Seconds between two looks.")] = 2.0,
 ) -> None:
     """Show where a run stands, anew every few seconds, until it is over.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import raymega
+from raymega.config.rules import NAME, plain_name
 from raymega.driver.finding import end_of
 from raymega.driver.replay import heads, told
 from raymega.driver.retelling import script_of
@@ -32,7 +33,12 @@ class Retold:
 
 
 def retold(run: RunDirectory, *, name: str) -> Retold:
-    """What `run` was asked, for a run `name` beside it. Raises: StateError if it has no journal yet."""
+    """What `run` was asked, for a run `name` beside it.
+
+    Raises: StateError if it has no journal yet; ConfigError for a name that is none.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f'--name: "{name}" cannot name a run. Use {plain_name(name)}.')
     known, config = heads(run.journal), run.read_config()
     if not known:
         raise StateError(f"{run.journal} holds no journal: the run has not begun. Wait for its first step.")

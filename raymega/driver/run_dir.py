@@ -105,7 +105,9 @@ class RunDirectory:
         try:
             return load(self.config.read_text(encoding="utf-8"), source=str(self.config))
         except FileNotFoundError as error:
-            raise StateError(f"{self.path} is not a run directory: it has no config.yaml") from error
+            raise StateError(
+                f"{self.path} has no config.yaml: it is no run's directory, or its run is only starting"
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise StateError(f"{self.config} cannot be read: {error}. Give access, or put it back") from error
 
@@ -130,7 +132,7 @@ def write_whole(file: Path, text: str) -> None:
 def cannot_write(file: Path, error: OSError) -> StateError:
     """What to tell when a file of the run cannot be written."""
     return StateError(
-        f"{file} cannot be written: {error.strerror}. Make room, or give access, and start the run again: it goes on "
-        "from its newest checkpoint",
+        f"{file} cannot be written: {error.strerror}. Make room, give access, or name another place; a run that ends "
+        "by this goes on from its newest checkpoint once it is started again",
         file=str(file),
     )

@@ -63,6 +63,12 @@ def test_going_makes_each_call_and_ends_with_the_exit_code_of_the_run(demo, monk
     assert (told[2][:21], told[3]) == ("run.pause(after_step=", "    pause: so be it")
 
 
+@pytest.mark.parametrize(("name", "way_out"), [("../x", "x"), ("a/b", "a-b"), ("a" * 65, "a" * 64)])
+def test_a_name_that_is_none_is_refused_with_the_nearest(raymega, demo, name: str, way_out: str):
+    ended = raymega("replay", "demo", "--name", name)
+    assert (ended.code, f"cannot name a run. Use {way_out}." in ended.err) == (2, True)
+
+
 def test_a_name_that_is_taken_is_refused_before_anything_is_launched(demo):
     with pytest.raises(ConfigError, match="Choose another name"):
         gone_through(retold(demo, name="demo"), tell=print)
