@@ -167,9 +167,9 @@ class ThreadRun:
         eventually(lambda: all(state.committed >= committed for state in states))
         eventually(lambda: all(chunk.is_whole for state in states for chunk in state.chunks.values()))
 
-    def start(self, plan: Plan, *, until: int, generation: int = 1, first: int = 0) -> None:
+    def start(self, plan: Plan, *, until: int, generation: int = 1, first: int = 0, masked: bool = False) -> None:
         """Feed and grant, and do not wait."""
-        batches = tuple(batch_of(self.config, step) for step in range(first, until))
+        batches = tuple(batch_of(self.config, step, masked=masked) for step in range(first, until))
         for name in plan.living:
             self.workers[name].feed(generation, batches)
             self.workers[name].grant(generation, until)
