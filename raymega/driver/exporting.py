@@ -8,6 +8,7 @@ from raymega.checkpoint.store import open_store, write_bytes
 from raymega.config.load import to_yaml
 from raymega.driver.reading import checkpoint_of
 from raymega.driver.run_dir import RunDirectory
+from raymega.errors import StateError
 
 CONFIG = "raymega.yaml"
 
@@ -15,9 +16,13 @@ CONFIG = "raymega.yaml"
 def export_run(run: RunDirectory, *, to: str, step: str = "auto") -> Exported:
     """Write the parameters of a run's newest whole checkpoint, or of one step, into the directory `to`.
 
-    Raises: StateError while there is none; ConfigError if there is something in `to`.
+    Raises: StateError while there is none, or where nothing can be written; ConfigError if there is something in `to`.
     """
-    config = run.read_config()
-    made = export_params(checkpoint_of(run, step=step), to=to)
-    write_bytes(open_store(to), CONFIG, to_yaml(config).encode())
+    config, checkpoint = run.read_config(), checkpoint_of(run, step=step)
+    try:
+        made = export_params(checkpoint, to=to)
+        write_bytes(open_store(to), CONFIG, to_yaml(config).encode())
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StateError(f"{to} cannot be written: {why}. Name another place, make room, or give access.") from error
     return made

@@ -96,7 +96,11 @@ def _kept(config: Config, *, old: Config) -> dict[str, Any]:  # Any: JSON
 
 
 def _found(config: Config, source: RunDirectory, *, step: str) -> Found:
-    start, uri, needs = resume_of(step), config.checkpoint.path or str(source.checkpoints), needs_of(config)
+    start, uri, needs = (
+        resume_of(step, option="step"),
+        config.checkpoint.path or str(source.checkpoints),
+        needs_of(config),
+    )
     found = at_step(uri, step=start, needs=needs) if isinstance(start, int) else newest_complete(uri, needs=needs)
     if found is None:
         raise StateError(f"{uri} has no checkpoint yet, which a fork could begin with. Wait for one.")

@@ -2,7 +2,9 @@
 
 import json
 import os
-from pathlib import Path
+import reprlib
+from numbers import Integral, Real
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -41,8 +43,31 @@ def config_from(config: Words, *, overrides: dict[str, Any]) -> Config:
     sets = tuple(sets_of(overrides))
     if isinstance(config, str):
         return config_of(config, overrides=sets)
-    text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(config)
+    text = to_yaml(config) if isinstance(config, Config) else yaml.safe_dump(plain(config, key="config"))
     return load(text, source="config", overrides=sets)
+
+
+def plain(value: Any, *, key: str) -> Any:
+    """A value of a config as YAML and JSON know it: numbers, text and paths of other libraries become Python's.
+
+    Raises: ConfigError naming the key of one that is nothing of these.
+    """
+    match value:
+        case None | bool():
+            return value
+        case str() | PurePath():
+            return str(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+        case dict():
+            return {str(name): plain(inner, key=f"{key}.{name}") for name, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner, key=key) for inner in value]
+    raise ConfigError(
+        f"{key}: {reprlib.repr(value)} found; numbers, text, lists and sections make a config. Write one of these."
+    )
 
 
 def sets_of(overrides: dict[str, Any], prefix: str = "") -> list[str]:
@@ -52,7 +77,7 @@ def sets_of(overrides: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             found += sets_of(value, f"{prefix}{key}.")
         else:
-            found.append(f"{prefix}{key}={json.dumps(value)}")
+            found.append(f"{prefix}{key}={json.dumps(plain(value, key=f'{prefix}{key}'))}")
     return found
 
 
@@ -75,8 +100,8 @@ def _text_of(file: Path) -> str:
         ) from error
 
 
-def resume_of(word: str) -> Resume:
-    """Read `--resume`. Raises: ConfigError if it is no step, `auto` or `none`."""
+def resume_of(word: str, *, option: str = "--resume") -> Resume:
+    """Read which checkpoint is meant. Raises: ConfigError if it is no step, `auto` or `none`."""
     if word in ("auto", "none"):
         return word
     if word.isascii() and word.isdigit() and len(word) <= STEP_DIGITS:
@@ -84,7 +109,7 @@ def resume_of(word: str) -> Resume:
     near = nearest(word[:STEP_DIGITS], ("auto", "none"))
     said = word if len(word) <= 40 else f"{word[:40]}..."
     raise ConfigError(
-        f"--resume: {said} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
+        f"{option}: {said} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
     )
 
 
@@ -114,7 +139,7 @@ def checkpoint_of(run: RunDirectory, *, step: str) -> str:
     """The directory of a run's checkpoint: of a step, or `auto`. Raises: StateError if there is none that is whole."""
     from raymega.checkpoint.find import at_step, newest_complete
 
-    start, uri = resume_of(step), _checkpoints_of(run)
+    start, uri = resume_of(step, option="step"), _checkpoints_of(run)
     found = at_step(uri, step=start) if isinstance(start, int) else newest_complete(uri)
     if found is None:
         raise StateError(f"{uri} has no checkpoint yet. Wait for one, or set checkpoint.every_steps lower.")

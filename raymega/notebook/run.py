@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from raymega.control.commands import Answer
 from raymega.driver.accounting import progress_of
+from raymega.driver.arguments import whole
 from raymega.driver.json_lines import read_lines
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
@@ -113,16 +114,16 @@ class Run:
         from raymega.worker.sample import Draws, sample_text
 
         checkpoint = checkpoint_of(self.directory, step="auto")
-        draws = Draws(num_tokens=tokens, seed=seed)
-        return sample_text(self.directory.read_config(), checkpoint=checkpoint, prompt=text, draws=draws)
+        draws = Draws(num_tokens=whole(tokens, name="tokens"), seed=whole(seed, name="seed", least=0))
+        return sample_text(self.directory.read_config(), checkpoint=checkpoint, prompt=str(text), draws=draws)
 
-    def export(self, path: str, *, step: str = "auto") -> str:
+    def export(self, path: str | Path, *, step: int | str = "auto") -> str:
         """Write the newest checkpoint's parameters as safetensors into the directory `path`; what was written."""
         from raymega.driver.exporting import export_run
 
-        return str(export_run(self.directory, to=path, step=step))
+        return str(export_run(self.directory, to=str(path), step=str(step)))
 
-    def fork(self, name: str, *, step: str = "auto", **overrides: Any) -> "Run":
+    def fork(self, name: str, *, step: int | str = "auto", **overrides: Any) -> "Run":
         """Lay down a run `name` beside it that goes on from one of its checkpoints: `raymega.launch(run.fork("hot"))`.
 
         Args:

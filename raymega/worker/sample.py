@@ -16,6 +16,7 @@ from raymega.checkpoint.load import load_params
 from raymega.checkpoint.state_item import StateItem
 from raymega.config.schema import Config
 from raymega.data.tokenizer import load_tokenizer
+from raymega.errors import ConfigError
 from raymega.layout.checkpoint_manifest import tensors_of
 from raymega.model.pass_context import PassContext
 from raymega.model.stage import StageModel, build_stage, specs_of
@@ -45,8 +46,15 @@ def sample_text(config: Config, *, checkpoint: str, prompt: str, draws: Draws) -
         config: as resolved, of the run that wrote the checkpoint.
         checkpoint: a directory URI, `.../step-N`.
 
-    Raises: StateError if the checkpoint does not hold this model, ConfigError or DataError for its tokenizer.
+    Raises: StateError if the checkpoint does not hold this model, ConfigError or DataError for its tokenizer,
+        ConfigError for a prompt that is no text.
     """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the prompt is no text: {error.reason} at letter {error.start}. Write it in UTF-8."
+        ) from error
     tokenizer = load_tokenizer(config.data.tokenizer)
     model = load_model(config, checkpoint=checkpoint)
     start = tokenizer.encode([prompt])[0].tolist() or [tokenizer.eod_id]
@@ -82,7 +90,7 @@ def generate(
     model: StageModel, *, start: Sequence[int], end: int, vocab_size: int, seq_len: int, draws: Draws
 ) -> list[int]:
     """Ids that follow `start`, up to `end` (left out). Ids at or above `vocab_size` have no text and are not drawn."""
-    dice = torch.Generator().manual_seed(draws.seed)
+    dice = torch.Generator().manual_seed(draws.seed % 2**63)
     context = PassContext(step=0, samples=torch.zeros(1, dtype=torch.int64), training=False)
     ids = list(start)
     while len(ids) < len(start) + draws.num_tokens:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from safetensors import safe_open
 
 from raymega.config.load import load, to_yaml
 from raymega.config.schema import Config
 from raymega.driver.exporting import CONFIG, export_run
 from raymega.driver.run_dir import RunDirectory
+from raymega.errors import StateError
 from tests.checkpoint.worlds import MODEL, SPECS, plan_of, save
 
 
@@ -23,3 +25,13 @@ def test_the_newest_checkpoint_or_one_step_is_written_with_the_config_that_train
     export_run(run, to=str(tmp_path / "older"), step="3")
     with safe_open(tmp_path / "older" / "model.safetensors", framework="pt") as older:
         assert older.metadata()["step"] == "3"
+
+
+@pytest.mark.parametrize("to", ["file", "file/below", "/proc/nothing"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, to: str):
+    run = RunDirectory(path=tmp_path / "demo")
+    save(run.checkpoints, step=3, plan=plan_of(tp=2))
+    run.config.write_text(to_yaml(Config.model_validate({"model": MODEL.model_dump(), "data": {"seq_len": 16}})))
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match=r"cannot be written: .* Name another place"):
+        export_run(run, to=str(tmp_path / to))

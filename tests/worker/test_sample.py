@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from raymega.config.schema import Config, DataConfig, ParallelismConfig
-from raymega.errors import StateError
+from raymega.errors import ConfigError, StateError
 from raymega.worker.sample import Draws, generate, load_model, sample_text
 from tests.checkpoint.worlds import MODEL, plan_of, save, state_of
 
@@ -54,6 +54,16 @@ def test_a_seed_draws_the_same_text_and_another_one_another():
     draws = [Draws(num_tokens=40, top_k=0, seed=seed) for seed in (1, 1, 2)]
     first, again, other = (drawn(Counts(sharpness=0.5), end=-1, draws=each) for each in draws)
     assert first == again != other
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**70])
+def test_any_whole_number_is_a_seed(seed: int):
+    assert len(drawn(Counts(sharpness=0.5), end=-1, draws=Draws(num_tokens=4, top_k=0, seed=seed))) == 4
+
+
+def test_a_prompt_of_broken_bytes_is_refused_before_anything_is_loaded():
+    with pytest.raises(ConfigError, match="the prompt is no text: surrogates not allowed at letter 2"):
+        sample_text(CONFIG, checkpoint="nowhere", prompt="To\udcff", draws=GREEDY)
 
 
 def test_top_k_draws_only_from_the_most_likely():

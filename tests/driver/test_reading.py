@@ -1,0 +1,31 @@
+"""What people's words in Python stand for: a config out of numbers of other libraries, or of what is none."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raymega.driver.reading import config_from
+from raymega.errors import ConfigError
+
+LR = np.float32(1e-3)
+
+
+@pytest.mark.parametrize("as_overrides", [True, False])
+def test_numbers_and_paths_of_other_libraries_make_the_config_that_pythons_make(as_overrides: bool):
+    given = {"training": {"steps": np.int64(50), "lr": LR, "clip_grad": Fraction(1, 2)}, "run": {"dir": Path("a/b")}}
+    told = {"training": {"steps": 50, "lr": float(LR), "clip_grad": 0.5}, "run": {"dir": "a/b"}}
+    made, same = (
+        config_from("nano", overrides=said) if as_overrides else config_from(said, overrides={})
+        for said in (given, told)
+    )  # fmt: skip
+    assert made == same
+
+
+@pytest.mark.parametrize("as_overrides", [True, False])
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.arange(3), b"x", 1j])
+def test_what_a_config_cannot_say_is_refused_by_its_key(as_overrides: bool, value: object):
+    said = {"training": {"lr": value}}
+    with pytest.raises(ConfigError, match=r"training\.lr: .* found; numbers, text, lists and sections"):
+        config_from(*(("nano",) if as_overrides else (said,)), overrides=said if as_overrides else {})
