@@ -4,6 +4,7 @@ demo: n1 will be gone in 30 s; dp=2 tp=1 pp=2 goes on as dp=1 tp=1 pp=2 after th
 """
 
 import re
+import sys
 from pathlib import Path
 
 import ray
@@ -87,7 +88,11 @@ def stopped(word: str, *, grace_s: float | None) -> tuple[str, int]:
     if over is not None:
         return f"{name_of(word, directory)}: it is over already: {over['reason']}", 0
     with live_run(word) as run:
-        ended = run.stop(grace_s=grace_s)
+        try:
+            ended = run.stop(grace_s=grace_s)
+        except KeyboardInterrupt:
+            print(f"run {run.name} stops all the same; see raymega status {word}", file=sys.stderr)
+            raise
     if ended is not None:
         return f"{run.name}: {ended.reason}", ended.exit_code
     told = None if directory is None else end_of(directory)

@@ -123,6 +123,16 @@ def test_a_stop_waits_for_the_end_and_exits_like_the_run(raymega, controller):
     assert controller.asked == [("user", 5.0)]
 
 
+def test_whoever_does_not_wait_for_the_end_is_told_that_it_comes(raymega, controller):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    controller.wait = Call(interrupted)
+    ended = raymega("stop", "demo")
+    assert (ended.code, controller.asked) == (130, [("user", None)])
+    assert "run demo stops all the same; see raymega status demo" in ended.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raymega.control.events import DisturbAsked
 from raymega.control.states import NodeDevices
 from raymega.driver.lock import RunLock
 from raymega.driver.run_dir import RunDirectory
@@ -92,6 +93,32 @@ def test_a_run_that_others_go_on_with_is_not_over_though_its_keeper_has_ended(tm
     lock = RunLock.acquire(directory.lock, controller="raymega:demo")
     assert not run.is_over()
     lock.release()
+
+
+@pytest.mark.parametrize("verb", [lambda run: run.wait(step=99), lambda run: run.pause(), lambda run: run.stop()])
+def test_whoever_does_not_want_to_wait_is_told_that_the_run_is_left_alone(tmp_path: Path, monkeypatch, capsys, verb):
+    directory = told_run(tmp_path / "demo")
+    lock = RunLock.acquire(directory.lock, controller="client of demo")  # it is only starting: everything waits
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verb(Run.at(directory))
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["interrupted: run demo is left as it is; what it was asked before takes effect all the same"]
+    assert directory.lock.exists()
+    lock.release()
+
+
+def test_what_a_run_is_called_and_was_asked_is_never_markup(tmp_path: Path):
+    there = tuple(NodeDevices(node=f"<script>n{number}", devices=2) for number in range(2))
+    asked = DisturbAsked(request=1, orders=("<script>alert('x')</script>",))
+    run = Run.at(told_run(tmp_path / "<script>x", nodes=there, tell_at={4: asked}))
+    traced(run.directory, plan=run.plan)
+    for shown in (run._repr_html_(), run.report().read_text(), run.timeline()._repr_html_(), str(run.loss_plot())):
+        assert ("<script" in shown, "&lt;script" in shown) == (False, True)
 
 
 def test_a_log_that_is_not_there_is_told_with_whose_it_is(tmp_path: Path):
