@@ -68,7 +68,10 @@ def simulate(
     cluster: Annotated[
         str, typer.Option(metavar="MACHINE:NODES|FILE.yaml", help="dgx-a100:16, aws-p5:4, local:8, or a YAML file.")
     ] = "cpu:4",
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Lines t_s,n_nodes: how many nodes, when.")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|RUN", help="Lines t_s,n_nodes: how many nodes, when; or as in a run that was made."),
+    ] = None,
     mtbf: Annotated[
         str | None, typer.Option(metavar="10m", help="Instead: draw failures, so far apart in the whole cluster.")
     ] = None,
@@ -95,6 +98,7 @@ def simulate(
     Examples:
       raymega simulate nano --cluster cpu:4 --mtbf 10m --duration 2h
       raymega simulate gpt3-175b --cluster dgx-a100:96 --precision bf16 --trace spot.csv --json
+      raymega simulate nano --cluster cpu:4 --journal quick-otter --trace calm-lark
     """
     from raymega.cli.plan import precision_of
     from raymega.cli.simulate import Asked, simulation_report

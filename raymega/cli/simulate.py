@@ -12,14 +12,15 @@ from raymega.cli.plan import with_vocabulary
 from raymega.cli.size import read_prices
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
-from raymega.driver.reading import read_hardware, run_directory
+from raymega.driver.reading import is_run, read_hardware, run_directory
 from raymega.driver.replay import heads, told
-from raymega.errors import ConfigError
+from raymega.errors import ConfigError, StateError
 from raymega.plan.cluster import Cluster
 from raymega.plan.hardware import LARGEST, Precision, is_positive
 from raymega.sim.calibrated import calibrated
 from raymega.sim.drawing import category_lines, drawn, stretch_lines, time_words
 from raymega.sim.node_trace import NodeTrace, duration_s, failing, read_trace, steady
+from raymega.sim.own_faults import own_faults
 from raymega.sim.simulate import Scenario, Simulation, simulate
 from raymega.sim.times import SOURCES, Times, times_on
 
@@ -107,17 +108,16 @@ def simulation_report(config: Config, *, cluster: str, asked: Asked) -> Simulati
     if asked.precision is not None:
         training = known.training.model_copy(update={"precision": asked.precision})
         known = known.model_copy(update={"training": training})
-    times, full_step_s = times_on(there, constants=constants), None
-    if asked.journal is not None:
-        measured = calibrated(turns_of(asked.journal), default=times)
-        times, full_step_s = measured.times, measured.step_s
+    times = times_on(there, constants=constants)
+    measured = calibrated(turns_of(asked.journal) if asked.journal is not None else (), default=times)
     scenario = Scenario(
         config=known,
         cluster=there,
         trace=trace_of(asked, cluster=there),
-        times=times,
+        times=measured.times,
         constants=constants,
-        full_step_s=full_step_s,
+        full_step_s=measured.step_s,
+        steps_s=measured.steps_s,
         seed=asked.seed,
     )
     usd = asked.usd_per_hour or read_prices(None).usd_per_device_hour.get(cluster.partition(":")[0])
@@ -130,10 +130,22 @@ def turns_of(run: str) -> Iterator[Turn]:
     return (turn for _, turn in told(heads(directory.journal), config=directory.read_config()) if turn is not None)
 
 
+def faults_of(run: str, *, cluster: Cluster) -> NodeTrace:
+    """When the nodes of a run came and went, each as large as the cluster's first. Raises: StateError."""
+    directory = run_directory(run)
+    known = heads(directory.journal)
+    if not known:
+        raise StateError(f"{run} has no journal yet, so nobody knows its nodes. Name a run that has trained.")
+    turns = (turn for _, turn in told(known, config=directory.read_config()) if turn is not None)
+    return own_faults(turns, began_t=known[0][1].t, node_devices=cluster.nodes[0].free)
+
+
 def trace_of(asked: Asked, *, cluster: Cluster) -> NodeTrace:
-    """The trace of a file, or drawn. Raises: ConfigError."""
+    """The trace of a file or of a run, or drawn. Raises: ConfigError; StateError."""
     if asked.trace is not None and asked.mtbf is not None:
         raise ConfigError("--trace and --mtbf both say when nodes go. Give one of them.")
+    if asked.trace is not None and not Path(asked.trace).is_file() and is_run(asked.trace):
+        return _within(faults_of(asked.trace, cluster=cluster), cluster=cluster, source=asked.trace)
     if asked.trace is not None:
         try:
             text = Path(asked.trace).read_text(encoding="utf-8")

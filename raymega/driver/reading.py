@@ -124,6 +124,11 @@ def run_directory(word: str) -> RunDirectory:
     raise StateError(f"{word} is no run: neither {word} nor {RUNS / word} has a config.yaml. {hint}")
 
 
+def is_run(word: str) -> bool:
+    """Whether `run_directory` finds a run."""
+    return any(os.path.isfile(path / "config.yaml") for path in (Path(word), RUNS / word))
+
+
 def checkpoints_uri(word: str) -> str:
     """Where the checkpoints of a run lie; a URI or a directory that is no run stands for itself."""
     if "://" in word or (os.path.isdir(word) and not os.path.isfile(Path(word) / "config.yaml")):

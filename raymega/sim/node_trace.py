@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from raymega.errors import ConfigError
+from raymega.plan.plan import WorkerId
 
 MOST_CHANGES, MOST_NODES, LONGEST_S = 100_000, 100_000, 520 * 604800.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
@@ -23,10 +24,14 @@ _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTrace:
-    """(seconds, nodes from then on), by time, from 0 s; it ends at `end_s`."""
+    """(seconds, nodes from then on), by time, from 0 s; it ends at `end_s`.
+
+    `leaving`: (seconds of a row, workers whose nodes go then); nodes of others stay. Without a row, nobody knows.
+    """
 
     rows: tuple[tuple[float, int], ...]
     end_s: float
+    leaving: tuple[tuple[float, tuple[WorkerId, ...]], ...] = ()
 
     @property
     def most(self) -> int:

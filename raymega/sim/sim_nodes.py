@@ -13,11 +13,12 @@ from raymega.plan.plan import WorkerId
 
 @dataclass(slots=True, kw_only=True)
 class SimNodes:
-    """See above. `devices`: of each node that is there."""
+    """See above. `devices`: of each node that is there; `ordered_s`: when processes were."""
 
     devices: dict[str, int] = field(default_factory=dict)
     seats: dict[WorkerId, Seat] = field(default_factory=dict)
     born: set[WorkerId] = field(default_factory=set)
+    ordered_s: dict[WorkerId, float] = field(default_factory=dict)
 
     def come(self, nodes: Mapping[str, int]) -> None:
         """These nodes are there from now on."""
@@ -31,10 +32,15 @@ class SimNodes:
         self.end(seat.worker for seat in gone)
         return gone
 
-    def start(self, seat: Seat) -> bool:
+    def start(self, seat: Seat, *, at_s: float) -> bool:
         """Start a process; False where its node is gone already."""
         self.seats[seat.worker] = seat
+        self.ordered_s[seat.worker] = at_s
         return seat.node in self.devices
+
+    def up_s(self, workers: Iterable[WorkerId], *, start_s: float) -> float:
+        """When the last of them is up that is not yet; 0 where all are."""
+        return max((self.ordered_s[worker] + start_s for worker in workers if worker not in self.born), default=0.0)
 
     def end(self, workers: Iterable[WorkerId]) -> None:
         """These processes are gone."""

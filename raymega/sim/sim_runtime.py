@@ -1,7 +1,8 @@
 """Simulated hands: they carry out what the brain says in virtual time, on workers that only have a state and a clock.
 
     StartWorkers        up after start_s
-    AssignPlan          ready after regroup_s; with a load, after the bytes of a worker; with `move`, of the busiest one
+    AssignPlan          ready after regroup_s; with a load, after the bytes of a worker; with `move`, after switch_s and
+                        those of the busiest one; of a run that begins, after first_s
     Grant               steps run on the clock of `sim.step_clock`, one commit after the other
     a node goes         after detect_s its workers are told as lost; survivors leave when told, with their ledgers
     save_at             the step is held up by the snapshot; parts are saved beside the next ones
@@ -131,7 +132,7 @@ class SimHands:
         return None
 
     def _start(self, seat: Seat) -> None:
-        if self.nodes.start(seat):
+        if self.nodes.start(seat, at_s=self.agenda.now):
             self._after(self.times.start_s, partial(self.nodes.bear, seat.worker))
         else:
             self._after(self.times.detect_s, _saying(telling.lost(seat, silent_s=self.times.detect_s)))
@@ -157,9 +158,10 @@ class SimHands:
 
     def _ready_s(self, command: AssignPlan) -> float:
         """Until groups stand and state is there."""
-        seconds = self.times.regroup_s
-        if any(worker not in self.nodes.born for worker in command.plan.living):
-            seconds += self.times.start_s
+        up_s = self.nodes.up_s(command.plan.living, start_s=self.times.start_s)
+        seconds = self.times.regroup_s + max(0.0, up_s - self.agenda.now)
+        if not self.nodes.born:
+            seconds = self.times.first_s
         if command.checkpoint is not None and not command.keep_state:
             seconds += self._saving.load_s(command.plan)
         return seconds
@@ -173,7 +175,7 @@ class SimHands:
         num_bytes = self.moves.busiest_bytes(command.move, command.plan)
         move_s = num_bytes / self.times.move_bytes_per_s
         moved = telling.moved(command, command.move, num_bytes=num_bytes, move_s=move_s)
-        self._in_generation(self.times.regroup_s + move_s, _saying(moved))
+        self._in_generation(self.times.switch_s + move_s, _saying(moved))
 
     def _run(self) -> None:
         """Begin a step, if there is leave and none runs."""

@@ -7,9 +7,10 @@ for a team where nodes hold whole teams. All nodes are like the cluster's first 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 
 from raymega.config.choices import divisors, number
 from raymega.config.schema import Config
@@ -25,7 +26,7 @@ from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job, job_of
 from raymega.plan.parallel_layout import recompute_of
-from raymega.plan.plan import Plan
+from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.repairs import repair_plan
 from raymega.sim.agenda import Agenda
 from raymega.sim.bulk import repair_in_bulk
@@ -33,7 +34,7 @@ from raymega.sim.node_trace import NodeTrace
 from raymega.sim.recorder import Recorder
 from raymega.sim.sim_runtime import SimHands
 from raymega.sim.state_moves import SimMoves
-from raymega.sim.step_clock import StepClock
+from raymega.sim.step_clock import PlanSize, StepClock
 from raymega.sim.times import Times
 
 TICK_S = 5.0
@@ -50,7 +51,8 @@ class Scenario:
         config: with its vocabulary and sizes resolved.
         cluster: its first node is what every node is like.
         full_step_s: measured seconds of a step on the most nodes of the trace; None: as predicted.
-        seed: chooses which nodes go.
+        steps_s: measured seconds of a step of other plans, by mesh and workers that live.
+        seed: chooses which nodes go, where the trace does not say.
         most_at_once: steps that hands tell of in one event, at most; None: as many as the brain allows. It makes no
             difference but in time.
         most_passes: micro-batches x stages of a step that are timed one by one; above, it is counted (`sim.bulk`).
@@ -62,6 +64,7 @@ class Scenario:
     times: Times = field(default_factory=Times)
     constants: Constants = PUBLISHED
     full_step_s: float | None = None
+    steps_s: Mapping[PlanSize, float] = field(default_factory=dict)
     seed: int = 0
     most_at_once: int | None = None
     most_passes: int = MOST_PASSES
@@ -146,6 +149,7 @@ def simulate(scenario: Scenario) -> Simulation:
         recompute=recompute_of(scenario.config),
         constants=scenario.constants,
         in_bulk=scenario.in_bulk,
+        measured_s=_of_simulated(scenario),
     )
     moves = SimMoves(
         config=config,
@@ -199,6 +203,16 @@ def _of_teams(scenario: Scenario) -> Config:
     )
 
 
+def _of_simulated(scenario: Scenario) -> dict[PlanSize, float]:
+    """Measured steps by the plans of simulated workers."""
+    team = scenario.team
+    return {
+        (replace(mesh, tp=mesh.tp // team), workers // team): step_s
+        for (mesh, workers), step_s in scenario.steps_s.items()
+        if mesh.tp % team == 0
+    }
+
+
 def _coarse(config: Config) -> int:
     """Samples of the micro-batches that are told apart: of large runs, as many at once as leave enough of them.
 
@@ -222,23 +236,26 @@ def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:
 
 
 def _put_down(hands: SimHands, scenario: Scenario) -> None:
-    """Nodes as the trace has them, and the end."""
-    each, end_s = scenario.cluster.nodes[0].free // scenario.team, scenario.trace.end_s
-    for at_s, fresh, gone in _changes(scenario.trace, seed=scenario.seed):
-        if gone:
-            hands.agenda.put(at_s, partial(hands.go, gone))
-        if fresh or at_s == 0:
-            hands.agenda.put(at_s, partial(hands.come, dict.fromkeys(fresh, each)))
-    for _ in range(2):  # the second one ends it at once
-        hands.agenda.put(end_s, lambda: StopAsked(by="interrupt"))
-
-
-def _changes(trace: NodeTrace, *, seed: int) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
-    """(when, nodes that come, nodes that go); which ones go is drawn, and no name comes twice."""
-    dice, there, number = random.Random(seed), list[str](), 0
+    """Nodes as the trace has them, and the end. No name comes twice; which nodes go is drawn where it is not known."""
+    each, trace, dice = scenario.cluster.nodes[0].free // scenario.team, scenario.trace, random.Random(scenario.seed)
+    there, names, known = 0, (f"n{number}" for number in count()), dict(trace.leaving)
     for at_s, nodes in trace.rows:
-        gone = tuple(there.pop(dice.randrange(len(there))) for _ in range(len(there) - nodes))
-        fresh = tuple(f"n{number + index}" for index in range(nodes - len(there)))
-        number += len(fresh)
-        there += fresh
-        yield at_s, fresh, gone
+        fresh = {next(names): each for _ in range(nodes - there)}
+        if nodes < there:
+            hands.agenda.put(at_s, partial(_leave, hands, there - nodes, known.get(at_s), dice))
+        if fresh or at_s == 0:
+            hands.agenda.put(at_s, partial(hands.come, fresh))
+        there = nodes
+    for _ in range(2):  # the second one ends it at once
+        hands.agenda.put(trace.end_s, lambda: StopAsked(by="interrupt"))
+
+
+def _leave(hands: SimHands, many: int, workers: tuple[WorkerId, ...] | None, dice: random.Random) -> Event | None:
+    """So many nodes go: those of `workers`, then those without any; which of them is drawn. None: all are drawn."""
+    there, seats = list(hands.nodes.devices), hands.nodes.seats
+    gone = list(dict.fromkeys(seats[worker].node for worker in workers or () if worker in seats))[:many]
+    busy = {seat.node for seat in seats.values()} if workers is not None else set[str]()
+    idle = [node for node in there if node not in busy]
+    for others in (idle, [node for node in there if node in busy and node not in gone]):
+        gone += [others.pop(dice.randrange(len(others))) for _ in range(min(len(others), many - len(gone)))]
+    return hands.go(tuple(gone))

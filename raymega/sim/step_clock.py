@@ -24,6 +24,14 @@ from raymega.plan.repairs import RepairOrder, step_programs_of
 from raymega.sim.bulk import BulkStep, bulk_units
 from raymega.sim.step_cost import StepCost
 
+PlanSize = tuple[Mesh, int]
+"""The mesh of a plan, and its workers that live."""
+
+
+def size_of(plan: Plan) -> PlanSize:
+    """What a step's time is known by."""
+    return plan.mesh, len(plan.living)
+
 
 @dataclass(slots=True, kw_only=True)
 class StepClock:
@@ -36,6 +44,7 @@ class StepClock:
         microbatch_size: samples, where plans tell fewer micro-batches apart than there are.
         in_bulk: broken steps and crossing routes are counted, not timed action by action.
         scale: measured seconds of a step over predicted ones.
+        measured_s: seconds of a step of plans that were measured themselves.
     """
 
     job: Job
@@ -47,6 +56,7 @@ class StepClock:
     constants: Constants = PUBLISHED
     in_bulk: bool = False
     scale: float = 1.0
+    measured_s: Mapping[PlanSize, float] = field(default_factory=dict)
     _whole: dict[tuple[object, ...], StepSeconds] = field(default_factory=dict)
     _costs: list[tuple[Plan, StepCost]] = field(default_factory=list)
 
@@ -84,11 +94,13 @@ class StepClock:
         }
         step_s = pipeline_s + ends_s
         phases["wait_peer"] = max(0.0, step_s - sum(phases.values()))
+        known_s = self.measured_s.get(size_of(plan))
+        scale = self.scale if known_s is None else known_s / step_s
         return StepCost(
-            step_s=step_s * self.scale,
-            pipeline_s=pipeline_s * self.scale,
+            step_s=step_s * scale,
+            pipeline_s=pipeline_s * scale,
             pipeline_units=units,
-            phases={name: value * self.scale for name, value in phases.items()},
+            phases={name: value * scale for name, value in phases.items()},
         )
 
     def _pipeline_units(self, plan: Plan) -> float:
