@@ -6,7 +6,7 @@ local:8                 one node of 8 CPU workers
 
 nodes: 4                 how many alike, or a list of {count, devices, device, rack, labels}
 devices: 8               of each node
-device: a100-80g         a name, or {name, memory_bytes, memory_bytes_per_s, flops_per_s: {bf16: ..}}
+device: a100-80g         a name, or {name, memory_bytes, memory_bytes_per_s, flops_per_s: {bf16: ..}, alone}
 links: {device: nvlink3, node: infiniband-200, rack: ethernet-100}      names, or {latency_s, bytes_per_s}
 """
 
@@ -143,7 +143,7 @@ def _link(value: Any, at: str) -> Link:
 def _device(value: Any) -> Device:
     if isinstance(value, str):
         return _named(value, DEVICES, what="cluster.device")
-    _known(value, ("name", "memory_bytes", "memory_bytes_per_s", "flops_per_s"), where="cluster.device")
+    _known(value, ("name", "memory_bytes", "memory_bytes_per_s", "flops_per_s", "alone"), where="cluster.device")
     numbers = {
         key: _number(value.get(key), what=f"cluster.device.{key}") for key in ("memory_bytes", "memory_bytes_per_s")
     }
@@ -156,6 +156,7 @@ def _device(value: Any) -> Device:
     return Device(
         name=str(value.get("name", "device")),
         flops_per_s={"fp32": slowest, "bf16": slowest, "fp16": slowest, **flops},
+        alone=_number(value.get("alone", 1.0), what="cluster.device.alone"),
         **numbers,
     )
 

@@ -10,7 +10,7 @@ Bandwidths count one direction. A node's network is shared out over its devices,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from raymega.errors import ConfigError
@@ -19,6 +19,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 GB = 1e9
 GIB = 2**30
 SMALLEST, LARGEST = 1e-12, 1e24  # of any size or rate: all sums of such are finite
+MOST_ALONE = 100.0
 
 
 def is_positive(value: float) -> bool:
@@ -43,18 +44,35 @@ class Device:
         flops_per_s: dense matrix products, by number format.
         memory_bytes: all of it; what a run may fill is `usable_bytes`.
         memory_bytes_per_s: between memory and its arithmetic.
+        alone: pace of one whose neighbours on the node are idle, over that of one of which all work; rates are of the
+            latter. Cores share caches, memory and the clock's power.
     """
 
     name: str
     flops_per_s: Mapping[Precision, float] = field(hash=False)
     memory_bytes: float
     memory_bytes_per_s: float
+    alone: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 1 <= self.alone <= MOST_ALONE:
+            raise ConfigError(
+                f"alone of {self.name} is {self.alone:g}; without its neighbours a device is as fast as beside them or "
+                f"faster, by up to {MOST_ALONE:g}. Give 1 where they share nothing."
+            )
         check_positive(f"memory_bytes of {self.name}", self.memory_bytes)
         check_positive(f"memory_bytes_per_s of {self.name}", self.memory_bytes_per_s)
         for precision, value in self.flops_per_s.items():
             check_positive(f"flops_per_s.{precision} of {self.name}", value)
+
+    def beside(self, *, working: int, devices: int) -> "Device":
+        """The same where so many of a node's devices work, evenly between all of them and one alone."""
+        if self.alone == 1.0 or working >= devices:
+            return self
+        pace = 1 + (self.alone - 1) * (devices - working) / (devices - 1)
+        rates = {precision: min(LARGEST, rate * pace) for precision, rate in self.flops_per_s.items()}
+        copied = min(LARGEST, self.memory_bytes_per_s * pace)
+        return replace(self, flops_per_s=rates, memory_bytes_per_s=copied, alone=1.0)
 
     @property
     def usable_bytes(self) -> float:

@@ -9,7 +9,7 @@ One summary a stage: the worst of its teams counts, since a step waits for the s
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raymega.mesh import Coord, Mesh
 from raymega.plan.cluster import Cluster, Node, NodeId
@@ -22,7 +22,7 @@ class StageSeats:
     """Where the teams of one stage sit.
 
     Args:
-        device: the slowest of theirs.
+        device: the slowest of theirs, at the pace that it has beside those of its node that work.
         least_bytes: usable memory of the smallest.
         team: the ring of a team, the worst of them.
         replicas: the ring of those that hold the same boxes, the worst of them.
@@ -42,7 +42,8 @@ def seats_of(mesh: Mesh, *, nodes: Sequence[NodeId], cluster: Cluster) -> tuple[
     Args:
         nodes: of each rank.
     """
-    by_id = {node.id: node for node in cluster.nodes}
+    working = Counter(nodes)
+    by_id = {node.id: _at_work(node, working=working[node.id]) for node in cluster.nodes if node.id in working}
     return tuple(_stage(mesh, stage, nodes=nodes, by_id=by_id, cluster=cluster) for stage in range(mesh.pp))
 
 
@@ -62,6 +63,12 @@ def _stage(
         replicas=_ring(first, by_id),
         hop=max(hops, key=lambda link: 1 / link.bytes_per_s),
     )
+
+
+def _at_work(node: Node, *, working: int) -> Node:
+    """The node with devices at the pace that they have beside each other."""
+    device = node.device.beside(working=working, devices=node.devices)
+    return node if device is node.device else replace(node, device=device)
 
 
 def _ring(members: Sequence[NodeId], by_id: Mapping[NodeId, Node]) -> Ring:

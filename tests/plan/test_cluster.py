@@ -3,6 +3,7 @@ from typing import Literal
 import pytest
 
 from raymega.plan.cluster import Cluster, Node, devices_in
+from raymega.plan.hardware import Device
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,10 @@ def test_a_lost_node_leaves_the_others_as_they_are() -> None:
 def test_workers_make_a_cluster_of_their_nodes_in_their_order() -> None:
     cluster = Cluster.of_workers({"w3": "b", "w0": "a", "w4": "b"})
     assert [(node.id, node.devices) for node in cluster.nodes] == [("b", 2), ("a", 1)]
+
+
+@pytest.mark.parametrize(("working", "pace"), [(4, 1.0), (3, 1.2), (1, 1.6), (5, 1.0)])
+def test_a_device_is_faster_the_fewer_of_its_neighbours_work(working: int, pace: float) -> None:
+    core = Device(name="core", flops_per_s={"fp32": 10.0}, memory_bytes=1.0, memory_bytes_per_s=5.0, alone=1.6)
+    beside = core.beside(working=working, devices=4)
+    assert (beside.flops_per_s["fp32"], beside.memory_bytes_per_s) == pytest.approx((10 * pace, 5 * pace))

@@ -97,7 +97,8 @@ NUMBERS: dict[str, Any] = {
 }
 KEYS = [
     ("device", "memory_bytes"), ("device", "memory_bytes_per_s"), ("device", "flops_per_s", "fp32"),
-    ("device", "flops_per_s", "bf16"), *[("links", at, key) for at in NUMBERS["links"] for key in LINK],
+    ("device", "flops_per_s", "bf16"), ("device", "alone"),
+    *[("links", at, key) for at in NUMBERS["links"] for key in LINK],
 ]  # fmt: skip
 SMALL = Config.model_validate({"model": {"num_layers": 2, "vocab_size": 300}, "training": {"batch_size": 4}})
 PIPE = ParallelLayout(mesh=Mesh(dp=2, tp=1, pp=2), layers=balanced_layers(2, num_stages=2), microbatch_size=1)
