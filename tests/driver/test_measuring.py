@@ -1,4 +1,5 @@
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from typer.testing import CliRunner
 
 from raymega.cli.app import app
 from raymega.driver.measuring import MeasuredLink, fingerprint, measured_device, measured_link, measured_together
-from raymega.plan.calibration import calibration_from
+from raymega.driver.measuring_passes import Pace
+from raymega.plan.calibration import REACHED, calibration_from
 
 
 def test_a_device_is_measured_with_rates_that_it_can_have() -> None:
@@ -50,9 +52,12 @@ def test_the_same_hardware_has_the_same_fingerprint() -> None:
 def test_what_is_measured_is_kept_for_the_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raymega.cli.calibrate.measured_link", lambda: MeasuredLink(latency_s=1e-4, bytes_per_s=5e8))
     monkeypatch.setattr("raymega.cli.calibrate.measured_together", lambda _: measured_device(device="cpu", blocks=2))
+    pace = Pace(constants=replace(REACHED, matmul_share=0.9), alone=1.25)
+    monkeypatch.setattr("raymega.cli.calibrate.measured_pace", lambda *_, workers: pace)
     file = tmp_path / "here.yaml"
     done = CliRunner().invoke(app, ["calibrate", "--out", str(file), "--nodes", "3", "--device", "cpu"])
     assert done.exit_code == 0, done.output
     assert "fingerprint" in done.output
-    cluster, _ = calibration_from(yaml.safe_load(file.read_text()))
+    cluster, constants = calibration_from(yaml.safe_load(file.read_text()))
     assert (len(cluster.nodes), cluster.links.node.bytes_per_s) == (3, 5e8)
+    assert (cluster.nodes[0].device.alone, constants) == (1.25, pace.constants)
