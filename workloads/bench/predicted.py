@@ -3,42 +3,42 @@
 real compute   constants fitted on two layouts of one and two workers     -> other micro-batches, other meshes of two
 stand-ins      stages that wait a known time, fitted on two depths        -> other depths, replicas
 
-What is fitted: the share of the measured rate that a model's products reach, the host's seconds of a pass and a step.
-What is measured: a core's rates, alone and beside as many workers as a layout has, which share memory and power.
-Hosts of more workers than cores take turns at the end of a step, where all have their part at the same moment.
-A step is measured from its first action to that of the next one.
+What `raymega calibrate` measures: rates, what the passes of two small models reach of them, alone and beside others.
+What is fitted on the two layouts: how far the pace of whole steps is from that of such passes, and a step's host.
+Real layouts are measured in turn (`in_turn`); hosts of more stand-ins than cores take turns at the end of a step.
 """
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
 import torch
 
+from raymega.cli.calibrate import calibrated_here
 from raymega.config.load import load
 from raymega.config.presets import preset_text
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.measuring import measured_link, measured_together
 from raymega.pipeline.actions import Kind
 from raymega.pipeline.timeline import finish_s
-from raymega.plan.calibration import REACHED, fitted
-from raymega.plan.cluster import Cluster, Node
+from raymega.plan.calibration import REACHED, calibration_from, fitted
+from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import Constants
-from raymega.plan.hardware import Device, Link, Links
 from raymega.plan.job import job_of
 from raymega.plan.predict import predict
 from raymega.plan.programs import team_programs_of
 from workloads.bench.bubble import run_steps
+from workloads.bench.in_turn import steps_in_turn
 from workloads.bench.settings import STEADY, VOCAB_SIZE, plan_of
 from workloads.bench.stand_in import BACKWARD_S, FORWARD_S
 
-STEPS = 6
+STEPS, ROUNDS = 6, 8
 GOAL, CHOSEN_GOAL = 0.10, 0.05
-FITTED = ("matmul_share", "pass_s", "step_s")
+CALIBRATED = ("matmul_share", "memory_share", "pass_s")
+FITTED = ("matmul_share", "step_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +69,19 @@ FORWARD = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A layout, and seconds of its step."""
+    """A layout, and seconds of its step; `more`: of it to be told."""
 
     layout: Layout
     guess_s: float
     real_s: float
+    more: str = ""
 
     @property
     def error(self) -> float:
         return self.guess_s / self.real_s - 1
 
     def __str__(self) -> str:
-        return f"  {self.layout!s:<34} {self.guess_s:8.3f} s {self.real_s:8.3f} s {self.error:+7.1%}"
+        return f"  {self.layout!s:<34} {self.guess_s:8.3f} s {self.real_s:8.3f} s {self.error:+7.1%}{self.more}"
 
 
 def main(wanted: tuple[str, ...]) -> int:
@@ -120,21 +121,32 @@ def _verdict(rows: Sequence[Row]) -> bool:
 
 def real_rows() -> Iterator[Row]:
     """Nano's model on at most two workers."""
-    clusters = {workers: cluster_here(workers) for workers in (1, 2)}
-    measured = [step_s(_nano(layout)) for layout in REAL_FITTED]
+    cluster, measured_here = calibration_from(calibrated_here(device="cpu", nodes=1).to_data())
+    print(f"  {_told(measured_here, CALIBRATED)}; alone {cluster.nodes[0].device.alone:.3f} times as fast")
+    layouts = {f"{layout}": layout for layout in (*REAL_FITTED, *REAL)}
+    steps = steps_in_turn({name: _nano(layout) for name, layout in layouts.items()}, rounds=ROUNDS)
+    real_s = {layouts[name]: median(found.wall_s) for name, found in steps.items()}
 
     def predict_s(constants: Constants) -> list[float]:
-        return [_predicted(layout, clusters, constants) for layout in REAL_FITTED]
+        return [_predicted(layout, cluster, constants) for layout in REAL_FITTED]
 
-    constants = fitted(REACHED, names=FITTED, measured_s=measured, predict_s=predict_s)
-    told = ", ".join(f"{name} {getattr(constants, name):.3g}" for name in FITTED)
-    print(f"  fitted on {'; '.join(map(str, REAL_FITTED))}: {told}")
-    for workers, cluster in clusters.items():
-        device = cluster.nodes[0].device
-        rate, copied = device.flops_per_s["fp32"] / 1e9, device.memory_bytes_per_s / 1e9
-        print(f"  a core beside {workers - 1} others: {rate:.1f} GFLOP/s, {copied:.1f} GB/s")
+    measured = [real_s[layout] for layout in REAL_FITTED]
+    constants = fitted(measured_here, names=FITTED, measured_s=measured, predict_s=predict_s)
+    print(f"  fitted on {'; '.join(map(str, REAL_FITTED))}: {_told(constants, FITTED)}")
+    for layout in REAL_FITTED:
+        print(
+            f"    {layout!s:<32} {_predicted(layout, cluster, measured_here):8.3f} s unfitted, {real_s[layout]:.3f} s"
+        )
     for layout in REAL:
-        yield Row(layout=layout, guess_s=_predicted(layout, clusters, constants), real_s=step_s(_nano(layout)))
+        used_s, unfitted = median(steps[f"{layout}"].processor_s), _predicted(layout, cluster, measured_here)
+        yield Row(
+            layout=layout, guess_s=_predicted(layout, cluster, constants), real_s=real_s[layout],
+            more=f"   unfitted {unfitted / real_s[layout] - 1:+7.1%}; processors {used_s:.3f} s",
+        )  # fmt: skip
+
+
+def _told(constants: Constants, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {getattr(constants, name):.3g}" for name in names)
 
 
 def stand_in_rows() -> Iterator[Row]:
@@ -158,21 +170,8 @@ def step_s(config: Config) -> float:
     return median(after - before for before, after in pairwise(starts))
 
 
-def cluster_here(workers: int) -> Cluster:
-    """This machine as one node of two devices, as it was measured with so many workers."""
-    device, way = measured_together(workers), measured_link()
-    link = Link(name="here", latency_s=way.latency_s, bytes_per_s=way.bytes_per_s)
-    core = Device(
-        name=device.name,
-        flops_per_s={"fp32": device.flops_per_s["fp32"]},
-        memory_bytes=device.memory_bytes,
-        memory_bytes_per_s=device.memory_bytes_per_s,
-    )
-    return Cluster(nodes=(Node(id="here", devices=2, device=core),), links=Links(device=link, node=link, rack=link))
-
-
-def _predicted(layout: Layout, clusters: Mapping[int, Cluster], constants: Constants) -> float:
-    config, cluster = _nano(layout), clusters[layout.dp * layout.pp]
+def _predicted(layout: Layout, cluster: Cluster, constants: Constants) -> float:
+    config = _nano(layout)
     return predict(plan_of(config), job=job_of(config), cluster=cluster, constants=constants).step_s
 
 
