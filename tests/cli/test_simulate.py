@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from raymega.cli.app import app
 from raymega.errors import ConfigError
+from tests.report.told_runs import told_run
 
 
 def simulated(*words: str) -> str:
@@ -58,3 +59,10 @@ def test_a_trace_of_more_nodes_than_the_cluster_has_is_refused(trace: str) -> No
 def test_what_makes_no_sense_is_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         simulated(*words)
+
+
+def test_a_run_that_was_made_gives_its_times_and_its_faults(tmp_path: Path) -> None:
+    run = told_run(tmp_path / "demo", kill_once={13: 2})
+    found = json.loads(simulated("--journal", str(run.path), "--trace", str(run.path), "--json"))
+    assert found["full_step_s"] == pytest.approx(0.09, rel=0.1)  # of its hands
+    assert found["repairs"] + found["rewinds"] > 0
