@@ -127,11 +127,14 @@ class Mover:
     def _groups(self, pairs: Collection[Pair]) -> Mapping[Pair, Group]:
         """A group for each of my pairs: one that the next plan has anyway and holds both, or one of two.
 
-        All members go by the rounds of all pairs, so each next group has both its members at it.
+        All members go by the rounds of all pairs, so each next group has both its members at it. Between GPUs messages
+        go over groups of two alone, which are connected for them when they are built.
         """
         plan, generation, links = self.assignment.plan, self.assignment.generation, self.assignment.links
         planned = groups_of(plan, generation=generation, tied=is_tied(self.specs), links=links)
-        mine = [GroupSpec(key=group.key, members=group.members) for group in planned if self.me in group.members]
+        most = 2 if self.device.type == "cuda" else len(plan.workers)
+        fit = (group for group in planned if self.me in group.members and len(group.members) <= most)
+        mine = [GroupSpec(key=group.key, members=group.members) for group in fit]
         rounds = rounds_of(pairs)
         found: dict[Pair, Group] = {}
         for pair in sorted((pair for pair in pairs if self.me in pair), key=lambda pair: (rounds[pair], pair)):
