@@ -95,6 +95,11 @@ def test_every_workload_has_a_readme_and_a_config_that_loads(name: str):
     assert (folder / "README.md").exists()
 
 
+def test_the_workloads_that_begin_with_a_config_are_there():
+    assert {"nano", "prepare_data", "continue_pretrain", "chaos_demo"} <= set(CONFIGS)
+    assert (ROOT / "workloads" / "bench" / "config.yaml").exists()
+
+
 def test_nano_as_a_file_says_what_the_preset_says():
     assert load((ROOT / "workloads" / "nano" / "config.yaml").read_text(), source="f") == load(
         preset_text("nano"), source="preset"
