@@ -34,8 +34,16 @@ class Fault:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was most likely meant to be."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+    """The known word that `word` was most likely meant to be; capitals count only where nothing else tells.
+
+    >>> nearest("trianing", ("training", "log")), nearest("DEMO", ("demo", "other")), nearest("x", ("demo",))
+    ('training', 'demo', None)
+    """
+    words = list(known)
+    folded = {word.casefold(): word for word in reversed(words)}
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    alike = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return next(iter([*close, *(folded[one] for one in alike)]), None)
 
 
 def one_of(values: Iterable[object]) -> str:

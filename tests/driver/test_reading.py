@@ -6,10 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raymega.driver.reading import config_from
-from raymega.errors import ConfigError
+from raymega.driver.reading import config_from, run_directory
+from raymega.driver.run_dir import RunDirectory
+from raymega.errors import ConfigError, StateError
 
 LR = np.float32(1e-3)
+
+
+def test_a_run_in_capitals_is_told_the_name_that_it_has(tmp_path: Path, monkeypatch):
+    for name in ("demo", "other", "quick-otter"):
+        RunDirectory(path=tmp_path / "runs" / name).create()
+        (tmp_path / "runs" / name / "config.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    for said, meant in (("DEMO", "demo"), ("Quick-Oter", "quick-otter")):
+        with pytest.raises(StateError, match=rf"Did you mean {meant}\?"):
+            run_directory(said)
 
 
 @pytest.mark.parametrize("as_overrides", [True, False])
