@@ -35,4 +35,4 @@ def leave(exit_code: int) -> NoReturn:
 
 def brings_modules() -> bool:
     """Does the job itself bring modules to all nodes? Then Ray takes no others."""
-    return "py_modules" in json.loads(os.environ.get(JOB, "{}")).get("runtime_env", {})
+    return "py_modules" in (json.loads(os.environ.get(JOB, "{}")).get("runtime_env") or {})

@@ -81,6 +81,8 @@ def test_only_the_entry_point_of_a_job_must_be_gone_in_time(monkeypatch):
     monkeypatch.setenv(STOP_WAIT, "60")
     monkeypatch.setenv(JOB, '{"runtime_env": {"py_modules": ["x"]}}')
     assert (leaves_after_s(), brings_modules()) == (58.5, True)
+    monkeypatch.setenv(JOB, '{"runtime_env": null}')
+    assert not brings_modules()
 
 
 def test_a_controller_is_beside_its_client_unless_that_node_may_be_taken_back():
