@@ -111,11 +111,13 @@ class LiveRun:
         return answer
 
     def is_ending(self) -> bool:
-        """Is it on its way to its end? One that is gone meanwhile is."""
+        """Is it on its way to its end? One that is gone meanwhile is; of one that does not answer nothing is known."""
         try:
             ending: bool = ray.get(self.actor.is_ending.remote(), timeout=ANSWER_LIMIT_S)
         except RayActorError:
             return True
+        except GetTimeoutError:
+            return False
         return ending
 
     def stop(self, *, grace_s: float | None = None) -> Ended | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from raymega.control.brain import brain_of
 from raymega.control.codec import event_from_json, event_to_json
@@ -53,7 +53,7 @@ class Controller:
     def __init__(self, *, gone: int = 0) -> None:
         self.reached: list[object] = []
         self.gone = gone
-        for name in ("ask", "rewind", "chaos", "stop", "wait"):
+        for name in ("ask", "rewind", "chaos", "stop", "wait", "is_ending"):
             setattr(self, name, SimpleNamespace(remote=lambda *given, name=name: self._call(name, given)))
 
     def _call(self, name: str, given: tuple[object, ...]) -> object:
@@ -132,6 +132,25 @@ def test_a_controller_that_is_gone_for_good_is_told_and_a_stop_needs_it_no_more(
     assert run.stop() is None
     with pytest.raises(ClusterError, match="is gone"):
         run.pause()
+
+
+@pytest.mark.parametrize(("error", "ending"), [(RayActorError, True), (GetTimeoutError, False)])
+def test_a_controller_that_is_gone_ends_its_run_and_one_that_is_silent_may_not(monkeypatch, error, ending: bool):
+    def fails(answer, timeout=None):
+        raise error
+
+    monkeypatch.setattr("ray.get", fails)
+    assert LiveRun(name="demo", actor=Controller()).is_ending() is ending
+
+
+def test_one_that_does_not_answer_is_told_with_where_to_look(monkeypatch):
+    def late(answer, timeout=None):
+        raise GetTimeoutError
+
+    monkeypatch.setattr("ray.get", late)
+    for ask in (LiveRun.resume, lambda run: run.rewind(3), lambda run: run.chaos(("kill step=3",))):
+        with pytest.raises(ClusterError, match=r"has not answered for 60 s\. See `raymega status demo`"):
+            ask(LiveRun(name="demo", actor=Controller()))
 
 
 def test_orders_are_wanted_for_chaos():
