@@ -8,24 +8,24 @@
 Where nothing fits at all, the error names the smallest change of the cluster that would do.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 
 from raymega.config.schema import Config
 from raymega.errors import PlanError
-from raymega.mesh import Mesh
 from raymega.plan.cluster import Cluster
 from raymega.plan.estimate import Bench
 from raymega.plan.fitted import PUBLISHED, Constants
+from raymega.plan.grid import Grid
 from raymega.plan.hardware import Precision
 from raymega.plan.job import Job, job_of
+from raymega.plan.leanest import leanest, nodes_needed, peak_bytes, smallest
 from raymega.plan.memory import memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.placement import place
 from raymega.plan.predict import StepPrediction
-from raymega.plan.search import Board, Estimated, Found, estimates, search, timed
-from raymega.plan.space import Features, Space, asked_layout, changes, free_space, num_changes, runnable, stage_counts
-from raymega.plan.stages import balanced_layers
+from raymega.plan.search import Board, Found, search, timed
+from raymega.plan.space import Features, Space, asked_layout, changes, free_space, runnable
 from raymega.plan.verdict import Verdict, judge, why_not
 
 
@@ -113,12 +113,10 @@ def _nearest(asked: ParallelLayout, *, space: Space, board: Board) -> Verdict | 
     """The fastest of those that fit and differ in the fewest settings."""
     bench = Bench.of(board.job, cluster=board.cluster, constants=board.constants)
     wide = replace(space, pp=tuple(sorted({*space.pp, asked.mesh.pp})))
-    rows = [row for dp in (None, (asked.mesh.dp,)) for row in estimates(bench, space=replace(wide, dp=dp))]
-    by_distance: dict[int, list[Estimated]] = {}
-    for row in rows:
-        by_distance.setdefault(num_changes(asked, row), []).append(row)
-    for _, near in sorted(by_distance.items()):
-        found = timed(sorted(near, key=lambda row: row.step_s), board=board)
+    grid = Grid.of(bench, space=wide, more_dp=(asked.mesh.dp,))
+    distances = grid.num_changes(asked)
+    for distance in sorted(set(distances.tolist())):
+        found = timed(grid, board=board, among=distances == distance)
         if found.ranked:
             return found.ranked[0]
     return None
@@ -126,57 +124,15 @@ def _nearest(asked: ParallelLayout, *, space: Space, board: Board) -> Verdict | 
 
 def _nothing_fits(job: Job, *, space: Space, cluster: Cluster) -> PlanError:
     """Name the leanest layout, and how many nodes or what devices would do."""
-    node = min(cluster.nodes, key=lambda node: node.device.usable_bytes)
-    usable = node.device.usable_bytes
-    leanest = min(_lean(job, space=space, devices=cluster.free), key=lambda layout: _peak(job, layout))
-    memory = memory_by_stage(job, leanest)
-    more, size = (
-        _nodes_needed(job, space=space, cluster=cluster),
-        _peak(job, leanest) / usable * node.device.memory_bytes,
-    )
-    bigger = f"devices of {size / 1e9:,.0f} GB"
+    node, lean = smallest(cluster), leanest(job, space=space, cluster=cluster)
+    usable, memory = node.device.usable_bytes, memory_by_stage(job, lean)
+    more = nodes_needed(job, space=space, cluster=cluster)
+    bigger = f"devices of {ceil(peak_bytes(job, lean) / usable * node.device.memory_bytes / 1e9):,} GB"
     nodes = f"{more} node{'s' if more != 1 else ''} of {node.devices} {node.device.name}"
     return PlanError(
-        f"No layout of this model fits: the cluster has {cluster}. The leanest is {leanest}; "
+        f"No layout of this model fits: the cluster has {cluster}. The leanest is {lean}; "
         f"{why_not(memory, (usable,) * len(memory))}. {f'Add {nodes}, or use' if more else 'Use'} {bigger}.",
         available=cluster.free,
         largest=cluster.largest,
         nodes=more,
     )
-
-
-def _peak(job: Job, layout: ParallelLayout) -> float:
-    return max(need.total for need in memory_by_stage(job, layout))
-
-
-def _lean(job: Job, *, space: Space, devices: int) -> Iterator[ParallelLayout]:
-    """Layouts of one replica with the smallest micro-batch and the most recomputation: no other needs less."""
-    num_layers = job.model.num_layers
-    for tp in sorted(space.tp, reverse=True)[:2]:
-        for pp in reversed(stage_counts(num_layers, most=max(1, devices // tp), alike=True)):
-            yield ParallelLayout(
-                mesh=Mesh(dp=1, pp=pp, tp=tp),
-                layers=balanced_layers(num_layers, num_stages=pp),
-                microbatch_size=min(space.microbatch_sizes),
-                sequence_parallel=tp > 1 and job.seq_len % tp == 0,
-                recompute=space.recompute[-1],
-            )
-
-
-def _nodes_needed(job: Job, *, space: Space, cluster: Cluster) -> int | None:
-    """The fewest nodes like the smallest one that, added, let some layout fit; None if no number does."""
-    node = min(cluster.nodes, key=lambda node: node.device.usable_bytes)
-
-    def does(more: int) -> bool:
-        devices = cluster.free + more * node.devices
-        return any(
-            _peak(job, layout) <= node.device.usable_bytes for layout in _lean(job, space=space, devices=devices)
-        )
-
-    low, high = 0, -(-job.model.num_layers * max(space.tp) // max(1, node.devices))
-    if not does(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if does(middle) else (middle, high)
-    return high

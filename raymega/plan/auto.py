@@ -10,9 +10,13 @@ layouts of one cluster, whose devices are alike, even where its real speed is no
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from raymega.config.schema import Config
 from raymega.mesh import Mesh
 from raymega.model_shape import local_parameter_count
+from raymega.pipeline.catalog import schedule
+from raymega.plan.arranging import PLAIN
 from raymega.plan.cluster import Cluster
 from raymega.plan.estimate import Bench
 from raymega.plan.fitted import PUBLISHED
@@ -40,8 +44,9 @@ def _step_s(config: Config, mesh: Mesh, *, bench: Bench) -> float:
         sequence_parallel=config.parallelism.sequence_parallel and mesh.tp > 1,
         recompute="none",
     )
-    counted = local_parameter_count(job.model, seq_len=job.seq_len, tp=mesh.tp)
-    stage = counted.block * -(-counted.blocks // mesh.pp) + counted.embedding / mesh.pp
-    pipe = parts.pipe(num_layers=counted.blocks, pp=mesh.pp, hop_s=bench.hop_s(parts.site, pp=mesh.pp))
-    (pace_s,) = pipe.paces(chunks=1, microbatches=(-(-job.batch_size // (micro * mesh.dp)),))
-    return pace_s + bench.ends_s(stage, mesh=mesh, shard=config.parallelism.shard_optimizer)
+    counted, pp = local_parameter_count(job.model, seq_len=job.seq_len, tp=mesh.tp), np.array([float(mesh.pp)])
+    pipe = parts.pipe(num_layers=counted.blocks, pp=pp, hops_s=bench.hops_s(parts.site, pp=pp))
+    each = np.array([float(-(-job.batch_size // (micro * mesh.dp)))])
+    span_s, _ = pipe.span_s(schedule(PLAIN), chunks=1, microbatches=each)
+    shard = config.parallelism.shard_optimizer
+    return float(span_s[0]) + bench.ends_s(counted, pp=mesh.pp, tp=mesh.tp, dp=mesh.dp, shard=shard)

@@ -26,12 +26,19 @@ from raymega.plan.job import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSeconds:
-    """Seconds of one micro-batch on one part of the model: what is computed, and the team's collectives on top."""
+    """Seconds of one micro-batch on one part of the model: what is computed, and the team's collectives on top.
+
+    Args:
+        weights_s: of the backward, the products for the weights' gradients, which can be put off.
+        hidden_exchange_s: of the backward's collectives, what those products hide where they are not put off.
+    """
 
     forward_s: float
     backward_s: float
     forward_exchange_s: float = 0.0
     backward_exchange_s: float = 0.0
+    weights_s: float = 0.0
+    hidden_exchange_s: float = 0.0
 
     def __add__(self, other: "PassSeconds") -> "PassSeconds":
         return PassSeconds(
@@ -39,6 +46,8 @@ class PassSeconds:
             backward_s=self.backward_s + other.backward_s,
             forward_exchange_s=self.forward_exchange_s + other.forward_exchange_s,
             backward_exchange_s=self.backward_exchange_s + other.backward_exchange_s,
+            weights_s=self.weights_s + other.weights_s,
+            hidden_exchange_s=self.hidden_exchange_s + other.hidden_exchange_s,
         )
 
     def times(self, count: int) -> "PassSeconds":
@@ -47,11 +56,18 @@ class PassSeconds:
             backward_s=count * self.backward_s,
             forward_exchange_s=count * self.forward_exchange_s,
             backward_exchange_s=count * self.backward_exchange_s,
+            weights_s=count * self.weights_s,
+            hidden_exchange_s=count * self.hidden_exchange_s,
         )
+
+    def exchange_s(self, *, splits: bool) -> float:
+        """Collectives that are seen; `splits`: backwards are in two parts."""
+        return self.forward_exchange_s + self.backward_exchange_s + self.hidden_exchange_s * splits
 
     @property
     def total_s(self) -> float:
-        return self.forward_s + self.backward_s + self.forward_exchange_s + self.backward_exchange_s
+        """With whole backwards."""
+        return self.forward_s + self.backward_s + self.exchange_s(splits=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +106,7 @@ def layer_seconds(site: TeamSite, *, recompute: RecomputeKind) -> PassSeconds:
     backward = (
         _matrices_backward_s(site) + _core_s(site, score_bytes=19, flops=2) + _rows_s(site, 12) + _inner_s(site, 3)
     )
-    exchange, exchange_back = _layer_exchange(site)
+    exchange, exchange_back, hidden = _layer_exchange(site)
     if recompute == "selective":
         backward += _core_s(site, score_bytes=11, flops=1)
     if recompute == "full":
@@ -100,6 +116,8 @@ def layer_seconds(site: TeamSite, *, recompute: RecomputeKind) -> PassSeconds:
         backward_s=backward,
         forward_exchange_s=exchange,
         backward_exchange_s=exchange_back,
+        weights_s=_weights_s(site),
+        hidden_exchange_s=hidden,
     )
 
 
@@ -116,13 +134,24 @@ def head_seconds(site: TeamSite) -> PassSeconds:
     """The output matrix and the loss of a micro-batch."""
     hidden, vocab = site.job.model.hidden_size, -(-site.job.dims.vocab // site.ring.members)
     logits = site.memory_s(4 * site.tokens * vocab)
-    exchange, exchange_back = _layer_exchange(site)
+    exchange, exchange_back, hidden_exchange = _layer_exchange(site)
+    weights = site.product_s(hidden, site.tokens, vocab)
     return PassSeconds(
         forward_s=site.product_s(site.tokens, hidden, vocab) + 3 * logits,
-        backward_s=site.product_s(site.tokens, vocab, hidden) + site.product_s(hidden, site.tokens, vocab) + 3 * logits,
+        backward_s=site.product_s(site.tokens, vocab, hidden) + weights + 3 * logits,
         forward_exchange_s=exchange / 2 if site.sequence_parallel else 0.0,
         backward_exchange_s=exchange_back / 2,
+        weights_s=weights,
+        hidden_exchange_s=hidden_exchange / 2,
     )
+
+
+def update_bytes(job: Job, *, share: float) -> float:
+    """Bytes of each parameter that norm, clipping and update pass through memory; `share`: of its state, here."""
+    gradient = job.software.gradient_bytes
+    update = {"adamw": 7, "sgd": 3}[job.optimizer] * 4 + (job.element_bytes if job.precision != "fp32" else 0)
+    always = 2 * gradient + (2 * gradient if job.software.reduces_out_of_place else 0)  # norm, clearing; copy
+    return update * share + always
 
 
 def _products(site: TeamSite) -> tuple[tuple[float, float, float], ...]:
@@ -143,7 +172,11 @@ def _matrices_forward_s(site: TeamSite) -> float:
 
 
 def _matrices_backward_s(site: TeamSite) -> float:
-    return sum(site.product_s(m, n, k) + site.product_s(k, m, n) for m, k, n in _products(site))
+    return sum(site.product_s(m, n, k) for m, k, n in _products(site)) + _weights_s(site)
+
+
+def _weights_s(site: TeamSite) -> float:
+    return sum(site.product_s(k, m, n) for m, k, n in _products(site))
 
 
 def _core_s(site: TeamSite, *, score_bytes: int, flops: int) -> float:
@@ -177,12 +210,15 @@ def _team_sum_s(site: TeamSite) -> float:
     return all_reduce_s(num_bytes, ring=site.ring, links=site.links, constants=site.constants)
 
 
-def _layer_exchange(site: TeamSite) -> tuple[float, float]:
-    """Collectives of a layer that are seen, forward and backward; the input is gathered again for its weights."""
+def _layer_exchange(site: TeamSite) -> tuple[float, float, float]:
+    """Collectives of a layer: seen in the forward, and in the backward, and what of that is hidden.
+
+    Under sequence parallelism the input is gathered again for its weights.
+    """
     both = 2 * _team_sum_s(site)
     seen = site.constants.exposed_share if site.job.software.overlaps_collectives else 1.0
     if not site.sequence_parallel:
-        return both, seen * both
+        return both, seen * both, (1 - seen) * both
     num_bytes = site.tokens * site.job.model.hidden_size * site.job.element_bytes
     again = 2 * half_ring_s(num_bytes, ring=site.ring, links=site.links, constants=site.constants)
-    return both, seen * (both + again)
+    return both, seen * (both + again), (1 - seen) * (both + again)

@@ -1,46 +1,74 @@
-"""A closed form for the seconds of a step: which layouts are worth timing on their real actions.
+"""A closed form for the seconds of a step: which layouts are worth timing on their real actions, and in which order.
 
     L layers of l seconds, embedding and head of e and h, on p stages of v chunks, m micro-batches on a replica
 
     slowest stage   T = max( (L l + e + h) / p,   ceil(L / p) l,   l + h )
-    pipeline        m T + (L l + e + h - T) / v              exact where stages are even and messages are free
-                    + 2 c (m + p) (p - 1) / p                with messages of c seconds and one chunk a stage: a stage
-                                                             waits for its gradients' way back
+    way             W = L l + e + h + messages down and up          of one micro-batch, with nobody else there
+    pipeline        (m - 1) T + W                                   exact where stages are even and p T >= W
+                    rounds of p of max(W, p T)                      where a stage waits for a gradient's way back
+                    less of the first and last way                  with v chunks, and where weights' parts fill it
     step            pipeline + gradients over dp + update
+
+No step is shorter than its floor: the passes of its slowest stage, or the way of one micro-batch, or as many rounds as
+there are. So what is timed and ends below a floor leaves nothing to look for behind it.
 
 A device is taken to be the fastest of the cluster, a replica to lie as close as it can.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
 
-from raymega.mesh import Mesh
+import numpy as np
+from numpy.typing import NDArray
+
+from raymega.model_shape import ParameterCount
+from raymega.pipeline.catalog import Schedule
 from raymega.plan.activations import boundary_bytes
 from raymega.plan.cluster import Cluster
 from raymega.plan.collectives import Ring, half_ring_s, message_s
-from raymega.plan.cost import TeamSite, embedding_seconds, head_seconds, layer_seconds
+from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_seconds, layer_seconds, update_bytes
 from raymega.plan.fitted import Constants
 from raymega.plan.hardware import Device
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import Recompute
 from raymega.plan.plan import ShardOptimizer
+from raymega.plan.stage_state import share_of_state
+
+Numbers = NDArray[np.float64]
+IN_ROUNDS = ("1f1b", "zb-h1")  # a stage begins no more passes than there are stages before it needs a gradient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipe:
-    """The stages of one replica: all passes of a micro-batch, those of the slowest stage, a message to the next."""
+    """The stages of one replica, for each of some numbers of stages.
 
-    pp: int
+    Args:
+        whole_s: all passes of a micro-batch; `weights_s`: of them, what can be put off.
+        slowest_s: those of the slowest stage.
+        hops_s: messages from the first stage to the last.
+    """
+
+    pp: Numbers
     whole_s: float
-    slowest_s: float
-    hop_s: float
+    weights_s: float
+    slowest_s: Numbers
+    hops_s: Numbers
 
-    def paces(self, *, chunks: int, microbatches: Sequence[int]) -> list[float]:
-        """See above, for each number of micro-batches."""
-        slowest, rest, pp, twice = self.slowest_s, (self.whole_s - self.slowest_s) / chunks, self.pp, 2 * self.hop_s
-        return [m * slowest + rest + twice * (m * (chunks == 1) + pp) * (pp - 1) / pp for m in microbatches]
+    def span_s(self, order: Schedule, *, chunks: int, microbatches: Numbers) -> tuple[Numbers, Numbers]:
+        """Seconds of the pipeline by the closed form, and its floor."""
+        slowest, pp, m = self.slowest_s, self.pp, microbatches
+        fill = (self.whole_s - slowest) / chunks
+        if order.splits:
+            fill = fill * max(0.0, 1 - 2 * self.weights_s / self.whole_s)
+        way = self.whole_s - self.weights_s * order.splits + 2 * self.hops_s
+        floor = np.maximum(m * slowest, way)
+        if order.name not in IN_ROUNDS:
+            return m * slowest + fill + 2 * self.hops_s, floor
+        rounds = np.floor((m - 1) / pp)
+        left = m - 1 - rounds * pp
+        ends = np.maximum(slowest + fill + 2 * self.hops_s, way)
+        return rounds * np.maximum(way, pp * slowest) + left * slowest + ends, np.maximum(floor, (rounds + 1) * way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +76,17 @@ class Parts:
     """Seconds of the parts of a model on one team, forward, backward and collectives."""
 
     site: TeamSite
-    layer_s: float
-    embedding_s: float
-    head_s: float
+    layer: PassSeconds
+    embedding: PassSeconds
+    head: PassSeconds
 
-    def pipe(self, *, num_layers: int, pp: int, hop_s: float) -> Pipe:
+    def pipe(self, *, num_layers: int, pp: Numbers, hops_s: Numbers) -> Pipe:
         """The model cut into `pp` stages."""
-        whole = num_layers * self.layer_s + self.embedding_s + self.head_s
-        slowest = max(whole / pp, ceil(num_layers / pp) * self.layer_s, self.layer_s + self.head_s)
-        return Pipe(pp=pp, whole_s=whole, slowest_s=slowest, hop_s=hop_s)
+        layer, head, embedding = self.layer.total_s, self.head.total_s, self.embedding.total_s
+        whole = num_layers * layer + embedding + head
+        slowest = np.maximum(np.maximum(whole / pp, np.ceil(num_layers / pp) * layer), layer + head)
+        weights = num_layers * self.layer.weights_s + self.head.weights_s
+        return Pipe(pp=pp, whole_s=whole, weights_s=weights, slowest_s=slowest, hops_s=hops_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +98,17 @@ class Bench:
     constants: Constants
     device: Device
     largest: int
+    most_bytes: float
 
     @classmethod
     def of(cls, job: Job, *, cluster: Cluster, constants: Constants) -> "Bench":
-        """The fastest device of `cluster`, and the devices of its largest node."""
+        """The fastest device of `cluster`, the devices of its largest node, and the most memory that one has."""
         device = max((node.device for node in cluster.nodes), key=lambda device: max(device.flops_per_s.values()))
-        return cls(job=job, cluster=cluster, constants=constants, device=device, largest=cluster.largest)
+        most_bytes = max(node.device.usable_bytes for node in cluster.nodes)
+        return cls(
+            job=job, cluster=cluster, constants=constants, device=device, largest=cluster.largest,
+            most_bytes=most_bytes,
+        )  # fmt: skip
 
     def parts(self, *, tp: int, microbatch_size: int, sequence_parallel: bool, recompute: Recompute) -> Parts:
         """The parts of the model on a team of `tp`."""
@@ -88,15 +123,13 @@ class Bench:
         )
         return Parts(
             site=site,
-            layer_s=layer_seconds(site, recompute="none" if isinstance(recompute, frozenset) else recompute).total_s,
-            embedding_s=embedding_seconds(site).total_s,
-            head_s=head_seconds(site).total_s,
+            layer=layer_seconds(site, recompute="none" if isinstance(recompute, frozenset) else recompute),
+            embedding=embedding_seconds(site),
+            head=head_seconds(site),
         )
 
-    def hop_s(self, site: TeamSite, *, pp: int) -> float:
-        """A message between neighbouring stages of a replica that lies as close as it can."""
-        if pp == 1:
-            return 0.0
+    def hops_s(self, site: TeamSite, *, pp: Numbers) -> Numbers:
+        """Messages from the first stage to the last of a replica that lies as close as it can."""
         sent = boundary_bytes(
             self.job,
             microbatch_size=site.microbatch_size,
@@ -104,18 +137,20 @@ class Bench:
             sequence_parallel=site.sequence_parallel,
         )
         links = self.cluster.links
-        link = links.device if pp * site.ring.members <= self.largest else links.node
-        return message_s(sent, link=link, constants=self.constants)
+        inside, between = (message_s(sent, link=link, constants=self.constants) for link in (links.device, links.node))
+        crossings = np.maximum(0, np.ceil(pp * site.ring.members / self.largest) - 1)
+        whole: Numbers = (pp - 1 - crossings) * inside + crossings * between
+        return whole
 
-    def ends_s(self, parameters: float, *, mesh: Mesh, shard: ShardOptimizer) -> float:
-        """Gradients over replicas that lie as close as they can, and the update."""
-        dp, job = mesh.dp, self.job
-        ring = Ring(members=dp, per_node=min(dp, max(1, self.largest // (mesh.pp * mesh.tp))))
+    def ends_s(self, counted: ParameterCount, *, pp: int, tp: int, dp: int, shard: ShardOptimizer) -> float:
+        """Gradients over replicas that lie as close as they can, and the update, of the fullest stage."""
+        job, ring = self.job, Ring(members=dp, per_node=min(dp, max(1, self.largest // (pp * tp))))
+        parameters = max(counted.total / pp, counted.block * ceil(counted.blocks / pp))
         gradients = parameters * job.software.gradient_bytes
         half = half_ring_s(gradients, ring=ring, links=self.cluster.links, constants=self.constants)
-        other = 1.0 if shard == "none" else job.element_bytes / job.software.gradient_bytes
-        touched = parameters * (28 * (1.0 if shard == "none" else 1 / dp) + 16)
-        return half * (1 + other) + touched / (self.device.memory_bytes_per_s * self.constants.memory_share)
+        both = half * (2 if shard == "none" else 1)  # weights travel under the next forward
+        touched = parameters * update_bytes(job, share=share_of_state(shard, dp=dp))
+        return both + touched / (self.device.memory_bytes_per_s * self.constants.memory_share)
 
 
 @cache

@@ -59,8 +59,9 @@ def passes_of(ground: Ground) -> Passes:
     for v, seconds in enumerate(passes):
         durations[v, Kind.F] = seconds.forward_s + seconds.forward_exchange_s + extra
         durations[v, Kind.B] = seconds.backward_s + seconds.backward_exchange_s + extra
-        durations[v, Kind.I] = seconds.backward_s / 2 + seconds.backward_exchange_s + extra
-        durations[v, Kind.W] = seconds.backward_s / 2 + extra
+        exchange = seconds.backward_exchange_s + seconds.hidden_exchange_s  # nothing runs beside it
+        durations[v, Kind.I] = seconds.backward_s - seconds.weights_s + exchange + extra
+        durations[v, Kind.W] = seconds.weights_s + extra
     if not ground.job.software.overlaps_messages:
         durations = {at: seconds + messages.get(at, 0.0) for at, seconds in durations.items()}
         messages = {}

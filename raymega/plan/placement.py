@@ -10,6 +10,7 @@ together. Neighbouring stages leave a node as seldom as can be; among equals, re
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from raymega.errors import PlanError
@@ -38,6 +39,22 @@ def place(mesh: Mesh, *, cluster: Cluster) -> tuple[NodeId, ...]:
     order = {node.id: index for index, node in enumerate(cluster.nodes)}
     rows.sort(key=lambda row: [order[node] for node in row])
     return tuple(node for row in rows for node in row for _ in range(mesh.tp))
+
+
+def first_that_suffice(mesh: Mesh, *, cluster: Cluster) -> Cluster:
+    """The fewest first devices of `cluster` on which `mesh` has its places: more devices behind them change nothing.
+
+    All of it, if it does not suffice.
+    """
+    wanted, nodes = mesh.dp * mesh.pp, list[Node]()
+    is_whole = mesh.tp <= cluster.largest
+    for node in cluster.nodes:
+        places = node.free // mesh.tp
+        if is_whole and places >= wanted:
+            return replace(cluster, nodes=(*nodes, replace(node, devices=node.held + wanted * mesh.tp)))
+        nodes.append(node)
+        wanted -= places if is_whole else 0
+    return cluster
 
 
 def hops_between_nodes(mesh: Mesh, *, nodes: Sequence[NodeId]) -> int:

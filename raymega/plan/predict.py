@@ -21,12 +21,13 @@ from raymega.pipeline.running_order import RunningOrder, running_order
 from raymega.pipeline.timeline import Timeline, even_durations, timeline
 from raymega.plan.cluster import Cluster, NodeId
 from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
+from raymega.plan.cost import update_bytes
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
 from raymega.plan.memory import StageMemory, memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout, layout_of
 from raymega.plan.passes import Ground, Passes, passes_of
-from raymega.plan.placement import place
+from raymega.plan.placement import first_that_suffice, place
 from raymega.plan.plan import Plan
 from raymega.plan.programs import team_programs_of
 from raymega.plan.seats import seats_of
@@ -99,7 +100,7 @@ def predict(
     """Predict a step of `plan` on `cluster`.
 
     Args:
-        nodes: of each rank; default: as `placement.place` lays them.
+        nodes: of each rank; default: as `placement.place` lays them, on the first that suffice.
     """
     return predict_layout(layout_of(plan), job=job, cluster=cluster, nodes=nodes, constants=constants)
 
@@ -113,7 +114,7 @@ def predict_layout(
     constants: Constants = PUBLISHED,
 ) -> StepPrediction:
     """Predict a step of a layout. Arguments as for `predict`."""
-    sitting = nodes or place(layout.mesh, cluster=cluster)
+    sitting = nodes or place(layout.mesh, cluster=first_that_suffice(layout.mesh, cluster=cluster))
     ground = Ground(
         job=job,
         layout=layout,
@@ -136,7 +137,8 @@ def step_seconds(ground: Ground, *, passes: Passes | None = None) -> StepSeconds
     run_s = pipeline_s(ground, passes)
     count, pp = ground.layout.microbatches(ground.job), ground.layout.mesh.pp
     compute = sum(p.forward_s + p.backward_s for p in passes.seconds) * count / pp
-    exchange = sum(p.forward_exchange_s + p.backward_exchange_s for p in passes.seconds) * count / pp
+    splits = ground.layout.order.splits
+    exchange = sum(p.exchange_s(splits=splits) for p in passes.seconds) * count / pp
     host = ground.constants.pass_s * len(ground.layout.order.kinds) * count * ground.layout.num_chunks
     return StepSeconds(
         compute_s=compute,
@@ -162,10 +164,7 @@ def apply_seconds(ground: Ground, *, stage: int) -> float:
     """Passes over memory of norm, clipping and update; a buffer of its own for the sum costs a copy."""
     job, layout = ground.job, ground.layout
     parameters = stage_parameters(job, layout, stage=stage)
-    gradient = job.software.gradient_bytes
-    update = {"adamw": 7, "sgd": 3}[job.optimizer] * 4 + (job.element_bytes if job.precision != "fp32" else 0)
-    always = 2 * gradient + (2 * gradient if job.software.reduces_out_of_place else 0)  # norm, clearing; copy
-    return ground.site(stage).memory_s(parameters * (update * optimizer_share(layout) + always))
+    return ground.site(stage).memory_s(parameters * update_bytes(job, share=optimizer_share(layout)))
 
 
 def schedule_bubble(layout: ParallelLayout, *, job: Job) -> float:
@@ -192,7 +191,8 @@ def pipeline_s(ground: Ground, passes: Passes) -> float:
 def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Constants = PUBLISHED) -> Timeline:
     """When each team of `plan` would run what; up to the reduction of gradients. Arguments as for `predict`."""
     layout = layout_of(plan)
-    seats = seats_of(layout.mesh, nodes=place(layout.mesh, cluster=cluster), cluster=cluster)
+    nodes = place(layout.mesh, cluster=first_that_suffice(layout.mesh, cluster=cluster))
+    seats = seats_of(layout.mesh, nodes=nodes, cluster=cluster)
     ground = Ground(job=job, layout=layout, seats=seats, cluster=cluster, constants=constants)
     passes = passes_of(ground)
     return timeline(

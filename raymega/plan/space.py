@@ -10,14 +10,11 @@ optimizer                                      as the config says where it cuts 
 """
 
 from dataclasses import dataclass
-from math import ceil
-from operator import ne
 from typing import Any, Protocol, get_args
 
 from raymega.config import choices
 from raymega.config.schema import Config, ParallelismConfig
 from raymega.mesh import Mesh
-from raymega.model_shape import parameter_count
 from raymega.plan.arranging import arranged
 from raymega.plan.cluster import Cluster
 from raymega.plan.parallel_layout import ParallelLayout, Recompute, recompute_of
@@ -25,7 +22,6 @@ from raymega.plan.plan import ShardOptimizer
 
 MOST_CHUNKS = 4
 LARGEST_MICROBATCH = 32
-LIGHT = 0.5  # of a layer: ends that weigh no more are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +74,7 @@ def free_space(config: Config, *, cluster: Cluster, features: Features) -> Space
     batch, asked = config.training.batch_size, config.parallelism.shard_optimizer
     return Space(
         tp=tuple(size for size in choices.tp_sizes(without) if size <= cluster.largest),
-        pp=stage_counts(
-            config.model.num_layers,
-            most=cluster.free,
-            alike=len({node.device for node in cluster.nodes}) <= 1,
-            ends=ends_in_layers(config),
-        ),
+        pp=tuple(range(1, min(config.model.num_layers, cluster.free) + 1)),
         dp=None,
         microbatch_sizes=tuple(size for size in choices.divisors(batch) if size <= LARGEST_MICROBATCH),
         schedules=features.schedules,
@@ -113,30 +104,6 @@ def asked_layout(config: Config) -> ParallelLayout | None:
     )
 
 
-def stage_counts(num_layers: int, *, most: int, alike: bool, ends: int = 0) -> tuple[int, ...]:
-    """Numbers of stages worth a look. On devices that are `alike`, of those whose fullest stage is equal the least.
-
-    Args:
-        ends: what embedding and head weigh together, in layers: none of it, part or all is on the fullest stage.
-
-    >>> stage_counts(8, most=8, alike=True)
-    (1, 2, 3, 4, 8)
-    >>> stage_counts(4, most=4, alike=True), stage_counts(4, most=4, alike=True, ends=1)
-    ((1, 2, 4), (1, 2, 3, 4))
-    """
-    if not alike:
-        return tuple(range(1, min(num_layers, most) + 1))
-    loads = range(num_layers, num_layers + ends + 1)
-    found = {-(-load // fullest) for load in loads for fullest in range(1, num_layers + 1)}
-    return tuple(sorted(pp for pp in found if pp <= min(num_layers, most)))
-
-
-def ends_in_layers(config: Config) -> int:
-    """What embedding and head weigh, in whole layers: a tied head computes as much as one of its own."""
-    counted = parameter_count(config.model, seq_len=config.data.seq_len)
-    return ceil((counted.embedding + max(counted.head, counted.embedding)) / counted.block - LIGHT)
-
-
 class Settings(Protocol):
     """What of a layout a config sets: of one whose layers are cut, or are still to be."""
 
@@ -160,11 +127,6 @@ def changes(asked: Settings, other: Settings) -> tuple[str, ...]:
     """The settings in which `other` differs, `name old -> new`."""
     rows = zip(_NAMES, _settings(asked), _settings(other), strict=True)
     return tuple(f"{name} {_word(old)} -> {_word(new)}" for name, old, new in rows if old != new)
-
-
-def num_changes(asked: Settings, other: Settings) -> int:
-    """In how many settings they differ."""
-    return sum(map(ne, _settings(asked), _settings(other)))
 
 
 _NAMES = (

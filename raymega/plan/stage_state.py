@@ -18,6 +18,7 @@ from raymega.model_shape import ParameterCount, local_parameter_count
 from raymega.plan.activations import FP32
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.plan import ShardOptimizer
 
 COUNTS_KEPT = 64  # of jobs and team sizes
 
@@ -46,7 +47,7 @@ def stage_state(job: Job, layout: ParallelLayout, *, stage: int) -> StageState:
         parameters=parameters,
         weights=parameters * job.element_bytes,
         gradients=parameters * job.software.gradient_bytes,
-        masters=optimizer_states * (FP32 if _has_masters(job, layout) else 0),
+        masters=optimizer_states * (FP32 if has_masters(job, shard=layout.shard_optimizer) else 0),
         moments=optimizer_states * (2 * FP32 if job.optimizer == "adamw" else 0),
     )
 
@@ -65,14 +66,18 @@ def stage_parameters(job: Job, layout: ParallelLayout, *, stage: int) -> int:
 
 
 def optimizer_share(layout: ParallelLayout) -> float:
-    """The part of masters and moments that one replica holds."""
-    dp = layout.mesh.dp
-    return {"none": 1.0, "zero1": 1 / dp, "mirrored": min(1.0, 2 / dp)}[layout.shard_optimizer]
+    """The part of masters and moments that one replica of `layout` holds."""
+    return share_of_state(layout.shard_optimizer, dp=layout.mesh.dp)
 
 
-def _has_masters(job: Job, layout: ParallelLayout) -> bool:
+def share_of_state(shard: ShardOptimizer, *, dp: int) -> float:
+    """The part of masters and moments that one of `dp` replicas holds."""
+    return {"none": 1.0, "zero1": 1 / dp, "mirrored": min(1.0, 2 / dp)}[shard]
+
+
+def has_masters(job: Job, *, shard: ShardOptimizer) -> bool:
     """A shard has fp32 values of its own: the whole weights of any precision are made of them."""
-    return job.precision != "fp32" or layout.shard_optimizer != "none"
+    return job.precision != "fp32" or shard != "none"
 
 
 @lru_cache(maxsize=COUNTS_KEPT)

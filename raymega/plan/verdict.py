@@ -4,10 +4,12 @@ fits      tokens/s, seconds, bytes of the fullest device
 refused   "stage 0 needs 588.9 GB of 75.2 GB a device; activations take most, 533.1 GB"
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
 from raymega.plan.cost import embedding_seconds, head_seconds, layer_seconds
+from raymega.plan.job import Job
 from raymega.plan.memory import StageMemory, memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.passes import Ground
@@ -78,20 +80,24 @@ def split(layout: ParallelLayout, *, ground: Ground) -> ParallelLayout:
             loss_weight=extra_s[-1] / layer_s[-1],
         )
         return replace(layout, layers=layers)
-    most = most_layers(layout, ground=ground)
+    most = most_layers(layout, job=ground.job, usable_bytes=[seat.least_bytes for seat in ground.seats])
     counts = balanced_counts(num_layers, layer_s=layer_s, extra_s=extra_s, most=most)
     counts = counts or balanced_counts(num_layers, layer_s=layer_s, extra_s=extra_s)
     assert counts is not None, "there are as many layers as stages"
     return replace(layout, layers=layers_of_counts(counts))
 
 
-def most_layers(layout: ParallelLayout, *, ground: Ground) -> tuple[int, ...]:
-    """How many layers each stage's memory holds: bytes grow evenly with them."""
-    pp = layout.mesh.pp
-    one, two = (
-        memory_by_stage(ground.job, replace(layout, layers=layers_of_counts((count,) * pp))) for count in (1, 2)
-    )
-    return tuple(
-        1 + floor((seat.least_bytes - least.total) / (more.total - least.total))
-        for seat, least, more in zip(ground.seats, one, two, strict=True)
-    )
+def most_layers(layout: ParallelLayout, *, job: Job, usable_bytes: Sequence[float]) -> tuple[int, ...]:
+    """How many layers each stage's memory holds, where a stage has one chunk; below one: not even one.
+
+    Bytes grow evenly with them.
+    """
+    one, two = (bytes_with(count, layout, job=job) for count in (1, 2))
+    rows = zip(usable_bytes, one, two, strict=True)
+    return tuple(1 + floor((usable - least) / (more - least)) for usable, least, more in rows)
+
+
+def bytes_with(count: int, layout: ParallelLayout, *, job: Job) -> tuple[float, ...]:
+    """What each stage of `layout` needs, had it `count` layers."""
+    alike = replace(layout, layers=layers_of_counts((count,) * layout.mesh.pp))
+    return tuple(need.total for need in memory_by_stage(job, alike))

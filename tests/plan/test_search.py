@@ -11,7 +11,7 @@ from raymega.errors import PlanError
 from raymega.mesh import Mesh
 from raymega.plan.advice import advise
 from raymega.plan.cluster import Cluster, Node
-from raymega.plan.hardware import DEVICES
+from raymega.plan.hardware import DEVICES, PCIE4, Links, ethernet
 from raymega.plan.job import job_of
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.predict import predict_layout
@@ -95,6 +95,49 @@ def test_more_devices_never_predict_slower() -> None:
     made = config()
     times = [best_s(made, nodes_of(count)) for count in range(1, 17)]
     assert all(later <= earlier * (1 + 1e-9) for earlier, later in pairwise(times))
+
+
+def better(cluster: Cluster, *, in_what: str, times: float) -> Cluster:
+    """`cluster` with one thing more or faster of all that it has."""
+    nodes, links = cluster.nodes, cluster.links
+    if in_what in ("nodes", "one node"):
+        more = (len(nodes) * (round(times) - 1)) if in_what == "nodes" else 1
+        return replace(cluster, nodes=(*nodes, *(replace(nodes[0], id=f"more{i}") for i in range(more))))
+    if in_what == "devices":
+        return replace(cluster, nodes=tuple(replace(node, devices=2 * node.devices) for node in nodes))
+    if in_what in ("device", "node"):
+        link = getattr(links, in_what)
+        faster = replace(link, bytes_per_s=times * link.bytes_per_s, latency_s=link.latency_s / times)
+        return replace(cluster, links=replace(links, **{in_what: faster}))
+    rates = {name: times * rate for name, rate in nodes[0].device.flops_per_s.items()}
+    fields = {"flops": {"flops_per_s": rates}, "memory": {"memory_bytes": times * nodes[0].device.memory_bytes}}
+    device = replace(nodes[0].device, **fields[in_what])
+    return replace(cluster, nodes=tuple(replace(node, device=device) for node in nodes))
+
+
+@given(
+    layers=st.integers(2, 12), batch=st.sampled_from([6, 8, 12]), vocab=st.sampled_from([300, 32_000]),
+    nodes=st.integers(1, 4), devices=st.sampled_from([1, 2, 4]), memory=st.sampled_from([1e9, 24e9]),
+    in_what=st.sampled_from(["nodes", "one node", "devices", "node", "device", "flops", "memory"]),
+    times=st.sampled_from([2.0, 4.0]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_a_cluster_that_is_better_in_one_thing_never_predicts_slower(
+    layers: int, batch: int, vocab: int, nodes: int, devices: int, memory: float, in_what: str, times: float
+) -> None:
+    made = wordy(config(layers=layers, batch=batch), vocab=vocab)
+    device = replace(DEVICES["a10g"], memory_bytes=memory)
+    links = Links(device=PCIE4, node=ethernet(12.5), rack=ethernet(12.5))  # a node's own is the faster
+    row = (Node(id=f"n{i}", devices=devices, device=device) for i in range(nodes))
+    cluster = Cluster(nodes=tuple(row), links=links)
+    worse, more = (
+        search(job_of(made), space=free_space(made, cluster=there, features=runnable()), cluster=there)
+        for there in (cluster, better(cluster, in_what=in_what, times=times))
+    )
+    assert worse.is_proven
+    assert more.is_proven
+    if worse.ranked:
+        assert more.ranked[0].step_s <= worse.ranked[0].step_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("field", ["hidden", "batch", "layers"])
