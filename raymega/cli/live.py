@@ -66,9 +66,10 @@ def disturbed(word: str, *, orders: tuple[str, ...], trace: str | None, speed: f
 def trace_in(path: str) -> NodeTrace:
     """Read a trace of nodes. Raises: ConfigError if there is none, or it is none."""
     try:
-        return read_trace(Path(path).read_text(), source=path)
-    except OSError as error:
-        raise ConfigError(f"--trace {path} cannot be read: {error.strerror}. Give a file of t_s,n_nodes.") from error
+        return read_trace(Path(path).read_text(encoding="utf-8-sig"), source=path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(f"--trace {path} cannot be read: {why}. Give a file of t_s,n_nodes.") from error
 
 
 def _told(replay: Replay, laid: Laid) -> str:

@@ -10,7 +10,7 @@ best     dp=12 tp=8 pp=16, micro-batch 1, 1f1b, sequence ..      16.8 s   bubble
 from dataclasses import dataclass
 from typing import Any
 
-from raymega.config.resolve import resolve
+from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
 from raymega.driver.reading import read_hardware
 from raymega.errors import ConfigError
@@ -26,15 +26,17 @@ SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """What `raymega plan` found; `survivors` where they were asked for."""
+    """What `raymega plan` found; `survivors` where they were asked for; `assumed`: what the config does not say."""
 
     advice: Advice
     survivors: tuple[Survivors, ...]
+    assumed: str | None = None
 
     def text(self, *, explain: bool) -> str:
         """For a person."""
         advice = self.advice
         lines = [f"cluster  {_cluster_words(advice.cluster)}"]
+        lines += [f"assumed  {self.assumed}"] if self.assumed else []
         if advice.wish is not None:
             lines.append(f"asked    {_row(advice.asked) if advice.asked is not None else advice.wish}")
             lines += [f"         does not do: {advice.refused}"] if advice.refused else []
@@ -49,12 +51,14 @@ class PlanReport:
         advice = self.advice
         return {
             "cluster": str(advice.cluster),
+            "assumed": self.assumed,
             "asked": _data(advice.asked) if advice.asked is not None else None,
             "refused": advice.refused,
             "nearest": _data(advice.nearest) if advice.nearest is not None else None,
             "changed": list(advice.changed),
             "best": _data(advice.best),
             "considered": advice.found.considered,
+            "is_proven": advice.found.is_proven,
             "candidates": [_verdict_data(v) for v in (*advice.found.ranked, *advice.found.refused)],
             "survivors": [
                 {**_data(row.prediction), "devices": row.devices, "share_of_linear": row.share_of_linear}
@@ -68,11 +72,11 @@ def plan_report(config: Config, *, cluster: str, precision: Precision | None, su
 
     Raises: ConfigError if there is no such cluster; PlanError if nothing fits it.
     """
-    known = with_vocabulary(config)
-    there, constants = read_hardware(cluster)
+    vocabulary = with_vocabulary(config)
+    known, (there, constants) = vocabulary.config, read_hardware(cluster)
     advice = advise(known, cluster=there, precision=precision, constants=constants)
     rows = survivor_plans(known, job=advice.job, cluster=there, constants=constants) if survivors else ()
-    return PlanReport(advice=advice, survivors=rows)
+    return PlanReport(advice=advice, survivors=rows, assumed=vocabulary.assumed)
 
 
 def precision_of(word: str | None) -> Precision | None:
@@ -81,16 +85,6 @@ def precision_of(word: str | None) -> Precision | None:
     if word is None or word in known:
         return known[word] if word is not None else None
     raise ConfigError(f"--precision: {word} found; fp32, bf16 or fp16 is wanted.")
-
-
-def with_vocabulary(config: Config) -> Config:
-    """The config with the sizes that a model needs; the tokenizer is read only where it gives one of them."""
-    vocab = config.model.vocab_size
-    if vocab is None:
-        from raymega.data.tokenizer import load_tokenizer
-
-        vocab = load_tokenizer(config.data.tokenizer).vocab_size
-    return resolve(config, vocab_size=vocab, name=config.run.name or "planned", seed=config.run.seed or 0)
 
 
 def _cluster_words(cluster: Cluster) -> str:
@@ -120,7 +114,8 @@ def _parts(found: StepPrediction) -> list[str]:
 def _explained(advice: Advice) -> list[str]:
     """What else was looked at."""
     found = advice.found
-    lines = [f"{found.considered:,} layouts estimated, {len(found.ranked)} timed; fastest first:"]
+    proven = ", no other can be faster" if found.is_proven else ""
+    lines = [f"{found.considered:,} layouts estimated, {len(found.ranked)} timed{proven}; fastest first:"]
     lines += [f"  {verdict}" for verdict in found.ranked[:SHOWN]]
     if found.refused:
         lines.append("refused, though their estimates were as good:")

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from raymega.cli.plan import with_vocabulary
 from raymega.cli.size import read_prices
+from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.reading import is_run, read_hardware, run_directory
@@ -48,10 +48,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """A simulation, for a person and for a program. `usd_per_hour`: of a device; None: not known."""
+    """A simulation, for a person and for a program.
+
+    Args:
+        usd_per_hour: of a device; None: not known.
+        assumed: what the config does not say.
+    """
 
     done: Simulation
     usd_per_hour: float | None
+    assumed: str | None = None
 
     @property
     def usd_per_million_tokens(self) -> float | None:
@@ -80,6 +86,7 @@ class SimulationReport:
             *stretch_lines(done),
             "assumed:",
             *_assumptions(done.scenario.times),
+            *([f"  {self.assumed}"] if self.assumed else []),
         ]
         return "\n".join([*lines, *([f"it ended early: {done.ended}"] if done.ended else [])])
 
@@ -95,7 +102,7 @@ class SimulationReport:
             "samples_per_s": done.samples_per_s, "tokens": seen.tokens, "steps": seen.steps, "repairs": seen.repairs,
             "changes_of_plan": seen.transitions, "rewinds": seen.rewinds, "full_step_s": done.full_step_s,
             "usd_per_million_tokens": self.usd_per_million_tokens, "times": asdict(done.scenario.times),
-            "ended": done.ended,
+            "ended": done.ended, "assumed": self.assumed,
         }  # fmt: skip
 
 
@@ -104,7 +111,8 @@ def simulation_report(config: Config, *, cluster: str, asked: Asked) -> Simulati
 
     Raises: ConfigError for a trace, a time or a cluster that is wrong; PlanError if nothing fits it.
     """
-    (there, constants), known = read_hardware(cluster), with_vocabulary(config)
+    (there, constants), vocabulary = read_hardware(cluster), with_vocabulary(config)
+    known = vocabulary.config
     if asked.precision is not None:
         training = known.training.model_copy(update={"precision": asked.precision})
         known = known.model_copy(update={"training": training})
@@ -121,7 +129,7 @@ def simulation_report(config: Config, *, cluster: str, asked: Asked) -> Simulati
         seed=asked.seed,
     )
     usd = asked.usd_per_hour or read_prices(None).usd_per_device_hour.get(cluster.partition(":")[0])
-    return SimulationReport(done=simulate(scenario), usd_per_hour=usd)
+    return SimulationReport(done=simulate(scenario), usd_per_hour=usd, assumed=vocabulary.assumed)
 
 
 def turns_of(run: str) -> Iterator[Turn]:
@@ -148,7 +156,7 @@ def trace_of(asked: Asked, *, cluster: Cluster) -> NodeTrace:
         return _within(faults_of(asked.trace, cluster=cluster), cluster=cluster, source=asked.trace)
     if asked.trace is not None:
         try:
-            text = Path(asked.trace).read_text(encoding="utf-8")
+            text = Path(asked.trace).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
             raise ConfigError(

@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
-from raymega.cli.plan import with_vocabulary
+from raymega.cli.vocabulary import Known, with_vocabulary
 from raymega.config.load import load
-from raymega.config.schema import Config
 from raymega.driver.reading import config_of
 from raymega.errors import ConfigError
 from raymega.plan.sizing import (
@@ -38,9 +37,10 @@ MOST_PARAMETERS = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeReport:
-    """A sizing, for a person and for a program."""
+    """A sizing, for a person and for a program; `assumed`: what the config does not say."""
 
     sizing: Sizing
+    assumed: str | None = None
 
     def __str__(self) -> str:
         need, prices = self.sizing.need, self.sizing.prices
@@ -56,6 +56,7 @@ class SizeReport:
             f"  {need.precision}, steps of {need.job.batch_size} samples of {need.job.seq_len} tokens",
             f"  {need.goodput:.0%} of the time is kept; `raymega simulate` tells for a cluster that loses machines",
             "  speeds are predicted with constants that were fitted on published runs of A100",
+            *([f"  {self.assumed}"] if self.assumed else []),
         ]
         return "\n".join(lines)
 
@@ -65,6 +66,7 @@ class SizeReport:
         return {
             "parameters": need.parameters, "tokens": need.tokens, "days": need.days, "budget_usd": need.budget_usd,
             "tier": tier_of(need.parameters), "goodput": need.goodput, "precision": need.precision,
+            "assumed": self.assumed,
             "prices": asdict(prices) | {"usd_per_device_hour": dict(prices.usd_per_device_hour)},
             "fleets": [_data(fleet) for fleet in self.sizing.fleets], "without": dict(self.sizing.without),
         }  # fmt: skip
@@ -84,11 +86,12 @@ def size_report(
 
     Raises: ConfigError for what cannot be read; PlanError if the model fits no machine.
     """
-    config = _config(word, overrides=overrides)
+    known = _config(word, overrides=overrides)
+    config = known.config
     need = Need(config=config, tokens=1.0, days=days, budget_usd=budget_usd, goodput=goodput)
     many = TOKENS_PER_PARAMETER * need.parameters if tokens is None else amount(tokens, option="--tokens")
     need = Need(config=config, tokens=many, days=days, budget_usd=budget_usd, goodput=goodput)
-    return SizeReport(sizing=size(need, prices=read_prices(prices)))
+    return SizeReport(sizing=size(need, prices=read_prices(prices)), assumed=known.assumed)
 
 
 def read_prices(path: str | None) -> Prices:
@@ -97,7 +100,7 @@ def read_prices(path: str | None) -> Prices:
         text = (
             (files("raymega") / "plan" / "prices.yaml").read_text(encoding="utf-8")
             if path is None
-            else Path(path).read_text(encoding="utf-8")
+            else Path(path).read_text(encoding="utf-8-sig")
         )
         return prices_from(yaml.safe_load(text))
     except OSError as error:
@@ -121,7 +124,7 @@ def amount(word: str, *, option: str) -> float:
         raise ConfigError(f"{option}: {word!r} found; a number is wanted, as 300B, 1.4T or 5e9.") from error
 
 
-def _config(word: str, *, overrides: tuple[str, ...]) -> Config:
+def _config(word: str, *, overrides: tuple[str, ...]) -> Known:
     """A config as given, or one of a model of so many parameters."""
     found = _NUMBER.fullmatch(word.strip())
     if found is None or not found[2] or Path(word).exists():
@@ -131,7 +134,7 @@ def _config(word: str, *, overrides: tuple[str, ...]) -> Config:
         raise ConfigError(f"{word} is no size of a model that can be planned; up to 1000T can. Give a size as 13B.")
     batch = (f"data.seq_len={SEQ_LEN}", f"training.batch_size={batch_of(many)}", "training.micro_batch_size=1")
     loaded = load("", source=word, overrides=(*batch, *overrides))
-    return loaded.model_copy(update={"model": shape_of(many)})
+    return Known(config=loaded.model_copy(update={"model": shape_of(many)}), assumed=None)
 
 
 def _row(fleet: Fleet) -> str:

@@ -11,7 +11,7 @@ def rows_of_table(name: str) -> tuple[str, ...]:
     Raises: ConfigError if it cannot be read.
     """
     try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        lines = Path(name).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"parallelism.schedule: {name} cannot be read: {error}. Give a table of actions, a row a stage: "

@@ -108,7 +108,7 @@ def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
     if prepared is not None and prepared.name == "byte" and not os.path.exists(path):
         return ByteTokenizer()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ConfigError(
             f"tokenizer {spec!r} is neither a file nor built in. "

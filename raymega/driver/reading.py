@@ -83,7 +83,7 @@ def sets_of(overrides: dict[str, Any], prefix: str = "") -> list[str]:
 
 def _text_of(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         near = nearest(str(file), preset_names())
         hint = f"Did you mean the preset {near}?" if near else f"Presets are {', '.join(preset_names())}."
@@ -157,7 +157,7 @@ def read_hardware(word: str) -> tuple[Cluster, Constants]:
     if path.suffix not in (".yaml", ".yml"):
         return cluster_of(word), PUBLISHED
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(
             f"--cluster: there is no file {word}. Give a YAML file, or a machine as dgx-a100:16."

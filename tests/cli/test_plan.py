@@ -78,3 +78,20 @@ def test_a_mesh_without_enough_devices_is_told_and_the_nearest_shown() -> None:
 def test_what_cannot_be_planned_is_refused(words: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         planned(*words)
+
+
+@pytest.mark.parametrize("verb", [("plan", "--cluster", "dgx-a100:1"), ("size",), ("simulate",)], ids=lambda v: v[0])
+def test_a_model_is_planned_before_its_text_is_prepared_with_the_vocabulary_that_is_said(
+    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    word, *options = verb
+    sets = ("--set", "training.batch_size=8", "--set", "training.micro_batch_size=1")
+    done = CliRunner().invoke(app, [word, "small", *options, *sets], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "a vocabulary of 50,257, as models of kind gpt2 usually have: there is no prepared/" in done.output
+
+
+def test_a_tokenizer_that_nobody_knows_by_name_is_refused_and_not_assumed() -> None:
+    with pytest.raises(ConfigError, match="neither a file nor built in"):
+        planned("nano", "--set", "data.tokenizer=shakespear-2k")
