@@ -26,6 +26,7 @@ class Software:
         overlaps_messages: messages between stages run beside passes.
         scatters_messages: each shard sends its part of a message, and the receiving team gathers it.
         reduces_out_of_place: the sum of gradients has a buffer of its own, so that its inputs survive a failure.
+        gathers_under_forward: weights of which each replica updates a part travel under the forward that follows.
         logs_boundaries: what was sent to another stage is kept until the step is committed.
         gradient_bytes: of one accumulated gradient.
     """
@@ -36,6 +37,7 @@ class Software:
     overlaps_messages: bool = True
     scatters_messages: bool = False
     reduces_out_of_place: bool = True
+    gathers_under_forward: bool = True
     logs_boundaries: bool = True
     gradient_bytes: int = 4
 

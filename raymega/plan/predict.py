@@ -3,7 +3,8 @@
 seats      ranks on nodes      -> the slowest device, the links of each talk       (plan.seats)
 passes     FLOPs, bytes        -> seconds of F and B of each virtual stage         (plan.passes, plan.cost)
 pipeline   the real actions    -> when each runs                                   (pipeline.timeline)
-reduce     gradients over dp and between tied ends;   apply    the optimizer's pass over memory
+reduce     gradients over dp and between tied ends, and of the gather of weights what is seen
+apply      the optimizer's pass over memory
 step_s = pipeline + reduce + apply
 
 part       seconds of the average device
@@ -15,17 +16,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
-from raymega.pipeline.actions import Program
+from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.running_order import RunningOrder, running_order
 from raymega.pipeline.timeline import Timeline, even_durations, timeline
 from raymega.plan.cluster import Cluster, NodeId
-from raymega.plan.collectives import all_reduce_s, half_ring_s, message_s
+from raymega.plan.collectives import half_ring_s, message_s
 from raymega.plan.cost import update_bytes
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job
 from raymega.plan.memory import StageMemory, memory_by_stage
-from raymega.plan.parallel_layout import ParallelLayout, layout_of
+from raymega.plan.parallel_layout import ParallelLayout, Recompute, layout_of
 from raymega.plan.passes import Ground, Passes, passes_of
 from raymega.plan.placement import first_that_suffice, place
 from raymega.plan.plan import Plan
@@ -95,14 +96,17 @@ class StepPrediction:
 
 
 def predict(
-    plan: Plan, *, job: Job, cluster: Cluster, nodes: Sequence[NodeId] | None = None, constants: Constants = PUBLISHED
-) -> StepPrediction:
+    plan: Plan, *, job: Job, cluster: Cluster, recompute: Recompute, nodes: Sequence[NodeId] | None = None,
+    constants: Constants = PUBLISHED,
+) -> StepPrediction:  # fmt: skip
     """Predict a step of `plan` on `cluster`.
 
     Args:
+        recompute: as its config says.
         nodes: of each rank; default: as `placement.place` lays them, on the first that suffice.
     """
-    return predict_layout(layout_of(plan), job=job, cluster=cluster, nodes=nodes, constants=constants)
+    layout = layout_of(plan, recompute=recompute)
+    return predict_layout(layout, job=job, cluster=cluster, nodes=nodes, constants=constants)
 
 
 def predict_layout(
@@ -144,7 +148,7 @@ def step_seconds(ground: Ground, *, passes: Passes | None = None) -> StepSeconds
         compute_s=compute,
         exchange_s=exchange,
         bubble_s=max(0.0, run_s - compute - exchange - host),
-        reduce_s=reduce_seconds(ground),
+        reduce_s=reduce_seconds(ground) + gather_seconds(ground, passes),
         apply_s=max(apply_seconds(ground, stage=stage) for stage in range(pp)),
         host_s=host + ground.constants.step_s,
     )
@@ -188,9 +192,11 @@ def pipeline_s(ground: Ground, passes: Passes) -> float:
     return order.clocked(durations=passes.durations, message_s=passes.messages).total_s
 
 
-def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Constants = PUBLISHED) -> Timeline:
+def predicted_timeline(
+    plan: Plan, *, job: Job, cluster: Cluster, recompute: Recompute, constants: Constants = PUBLISHED
+) -> Timeline:
     """When each team of `plan` would run what; up to the reduction of gradients. Arguments as for `predict`."""
-    layout = layout_of(plan)
+    layout = layout_of(plan, recompute=recompute)
     nodes = place(layout.mesh, cluster=first_that_suffice(layout.mesh, cluster=cluster))
     seats = seats_of(layout.mesh, nodes=nodes, cluster=cluster)
     ground = Ground(job=job, layout=layout, seats=seats, cluster=cluster, constants=constants)
@@ -200,15 +206,42 @@ def predicted_timeline(plan: Plan, *, job: Job, cluster: Cluster, constants: Con
     )
 
 
+def gather_seconds(ground: Ground, passes: Passes) -> float:
+    """What is seen of the weights' way back to replicas that each updated a part of them.
+
+    They travel in the order in which the next forward reads them: chunk by chunk, and within one layer by layer. So the
+    first pass of a chunk ends no sooner than its last layer's weights are there, and that layer is computed.
+    """
+    layout, job, ahead_s, seen_s = ground.layout, ground.job, 0.0, 0.0
+    if layout.shard_optimizer == "none" or layout.mesh.dp == 1:
+        return 0.0
+    whole = [_half_ring_seconds(ground, stage, element_bytes=job.element_bytes) for stage in range(layout.mesh.pp)]
+    if not job.software.gathers_under_forward:
+        return max(whole)
+    for v, (first, end) in enumerate(layout.layers):
+        stage = layout.stage_of(v)
+        mine = layout.chunks_of(stage)
+        there_s = whole[stage] * (mine.index(v) + 1) / len(mine)
+        ahead_s += passes.durations[v, Kind.F]
+        seen_s = max(seen_s, there_s + passes.durations[v, Kind.F] / (end - first) - ahead_s)
+        ahead_s += passes.messages.get((v, Kind.F), 0.0)
+    return seen_s
+
+
 def _ring_seconds(ground: Ground, stage: int) -> float:
-    job, layout = ground.job, ground.layout
-    parameters, ring = stage_parameters(job, layout, stage=stage), ground.seats[stage].replicas
-    links, constants = ground.cluster.links, ground.constants
-    gradients = parameters * job.software.gradient_bytes
-    if layout.shard_optimizer == "none":
-        return all_reduce_s(gradients, ring=ring, links=links, constants=constants)
-    scatter = half_ring_s(gradients, ring=ring, links=links, constants=constants)
-    return scatter + half_ring_s(parameters * job.element_bytes, ring=ring, links=links, constants=constants)
+    """The sum of a stage's gradients; where state is cut, each element to whoever updates it, mirrored to two."""
+    gradient, shard, dp = ground.job.software.gradient_bytes, ground.layout.shard_optimizer, ground.layout.mesh.dp
+    scatter_s = _half_ring_seconds(ground, stage, element_bytes=gradient)
+    if shard == "none":
+        return 2 * scatter_s
+    return scatter_s * (1 + (shard == "mirrored" and dp > 1) / max(1, dp - 1))
+
+
+def _half_ring_seconds(ground: Ground, stage: int, *, element_bytes: int) -> float:
+    """A scatter or a gather over the replicas of a stage, of so many bytes for each of its parameters."""
+    num_bytes = element_bytes * stage_parameters(ground.job, ground.layout, stage=stage)
+    ring, links = ground.seats[stage].replicas, ground.cluster.links
+    return half_ring_s(num_bytes, ring=ring, links=links, constants=ground.constants)
 
 
 @lru_cache(maxsize=ORDERS_KEPT)

@@ -21,6 +21,7 @@ from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import Constants
 from raymega.plan.job import job_of
+from raymega.plan.parallel_layout import recompute_of
 from raymega.plan.plan import Plan
 from raymega.plan.predict import predict
 
@@ -108,4 +109,4 @@ def _predicted_s(config: Config, plan: Plan | None, *, cluster: str | None) -> f
     if plan is None or hardware is None:
         return None
     there, constants = hardware
-    return predict(plan, job=job_of(config), cluster=there, constants=constants).step_s
+    return predict(plan, job=job_of(config), cluster=there, recompute=recompute_of(config), constants=constants).step_s

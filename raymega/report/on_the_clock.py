@@ -17,6 +17,7 @@ from raymega.errors import ConfigError
 from raymega.pictures.steps import Bar, Row
 from raymega.pipeline.timeline import Timeline
 from raymega.plan.job import job_of
+from raymega.plan.parallel_layout import recompute_of
 from raymega.plan.plan import Plan
 from raymega.plan.predict import predicted_timeline
 from raymega.plan.programs import timeline_of
@@ -106,7 +107,9 @@ def predicted_step(config: Config, plan: Plan | None, *, cluster: str | None) ->
     if hardware is None:
         return tuple(_team_rows(timeline_of(plan)))
     there, constants = hardware
-    return tuple(_team_rows(predicted_timeline(plan, job=job_of(config), cluster=there, constants=constants)))
+    again = recompute_of(config)
+    found = predicted_timeline(plan, job=job_of(config), cluster=there, recompute=again, constants=constants)
+    return tuple(_team_rows(found))
 
 
 def _team_rows(found: Timeline) -> Iterator[Row]:

@@ -28,6 +28,7 @@ from raymega.plan.calibration import REACHED, calibration_from, fitted
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import Constants
 from raymega.plan.job import job_of
+from raymega.plan.parallel_layout import recompute_of
 from raymega.plan.predict import predict
 from raymega.plan.programs import team_programs_of
 from workloads.bench.bubble import run_steps
@@ -172,7 +173,9 @@ def step_s(config: Config) -> float:
 
 def _predicted(layout: Layout, cluster: Cluster, constants: Constants) -> float:
     config = _nano(layout)
-    return predict(plan_of(config), job=job_of(config), cluster=cluster, constants=constants).step_s
+    return predict(
+        plan_of(config), job=job_of(config), cluster=cluster, recompute=recompute_of(config), constants=constants
+    ).step_s
 
 
 def _waited_s(layout: Layout, constants: Constants) -> float:
