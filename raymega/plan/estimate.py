@@ -45,6 +45,7 @@ class Pipe:
 
     Args:
         whole_s: all passes of a micro-batch; `weights_s`: of them, what can be put off.
+        hidden_s: what is seen besides where it is.
         slowest_s: those of the slowest stage.
         hops_s: messages from the first stage to the last.
     """
@@ -52,6 +53,7 @@ class Pipe:
     pp: Numbers
     whole_s: float
     weights_s: float
+    hidden_s: float
     slowest_s: Numbers
     hops_s: Numbers
 
@@ -60,7 +62,7 @@ class Pipe:
         slowest, pp, m = self.slowest_s, self.pp, microbatches
         fill = (self.whole_s - slowest) / chunks
         if order.splits:
-            fill = fill * max(0.0, 1 - 2 * self.weights_s / self.whole_s)
+            fill = fill * max(0.0, 1 - 2 * self.weights_s / self.whole_s) + m * self.hidden_s / pp
         way = self.whole_s - self.weights_s * order.splits + 2 * self.hops_s
         floor = np.maximum(m * slowest, way)
         if order.name not in IN_ROUNDS:
@@ -86,7 +88,8 @@ class Parts:
         whole = num_layers * layer + embedding + head
         slowest = np.maximum(np.maximum(whole / pp, np.ceil(num_layers / pp) * layer), layer + head)
         weights = num_layers * self.layer.weights_s + self.head.weights_s
-        return Pipe(pp=pp, whole_s=whole, weights_s=weights, slowest_s=slowest, hops_s=hops_s)
+        hidden = num_layers * self.layer.hidden_exchange_s + self.head.hidden_exchange_s
+        return Pipe(pp=pp, whole_s=whole, weights_s=weights, hidden_s=hidden, slowest_s=slowest, hops_s=hops_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@
                                         seconds, their floor, whether there is room       [S, N]
 
 Room: a stage that begins i passes before its first backward has room for at most U / (state + i kept) layers, and all
-have to have room for L. That no layout needs less holds for every schedule, since a stage of 1F1B begins fewest.
+have to have room for L: of each schedule no more is counted than it keeps, so what is left out cannot fit.
 """
 
 from bisect import bisect_right
@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from raymega.mesh import Mesh
 from raymega.model_shape import ParameterCount, local_parameter_count
 from raymega.pipeline.catalog import schedule
-from raymega.plan.activations import FP32, layer_activation_bytes
+from raymega.plan.activations import FP32, RecomputeKind, boundary_bytes, layer_activation_bytes
 from raymega.plan.estimate import Bench, Numbers, Parts, replica_counts
-from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout, Recompute
 from raymega.plan.placement import places_for_teams
 from raymega.plan.plan import ShardOptimizer
@@ -189,7 +188,6 @@ def _block(bench: Bench, parts: Parts, *, pairs: Pairs, ways: tuple[Way, ...], r
     whole = bench.job.batch_size // site.microbatch_size
     each = np.ceil(whole / pairs.dp)
     pipe = parts.pipe(num_layers=num_layers, pp=pairs.pp, hops_s=bench.hops_s(site, pp=pairs.pp))
-    room = {shard: _room(bench, parts, pairs, each, recompute, shard) >= num_layers for shard in pairs.ends_s}
     step_s, floor_s, has_room = list[Numbers](), list[Numbers](), list[NDArray[np.bool_]]()
     spans = dict[tuple[str, int], tuple[Numbers, Numbers]]()
     for name, chunks, shard in ways:
@@ -199,7 +197,7 @@ def _block(bench: Bench, parts: Parts, *, pairs: Pairs, ways: tuple[Way, ...], r
         span_s, floor = spans[name, chunks]
         step_s.append(np.where(is_there, span_s + pairs.ends_s[shard], np.inf))
         floor_s.append(floor + pairs.ends_s[shard])
-        has_room.append(room[shard])
+        has_room.append(_room(bench, parts, pairs, each, recompute, (name, chunks, shard)) >= num_layers)
     return Block(
         pairs=pairs,
         ways=ways,
@@ -213,24 +211,38 @@ def _block(bench: Bench, parts: Parts, *, pairs: Pairs, ways: tuple[Way, ...], r
 
 
 def _room(
-    bench: Bench, parts: Parts, pairs: Pairs, microbatches: Numbers, recompute: Recompute, shard: ShardOptimizer
-) -> Numbers:
+    bench: Bench, parts: Parts, pairs: Pairs, microbatches: Numbers, recompute: Recompute, way: Way
+) -> Numbers:  # fmt: skip
     """More layers than this have no place on the stages, each on the largest device of the cluster."""
-    job, site, counted = bench.job, parts.site, pairs.counted
-    kept = layer_activation_bytes(
-        job, microbatch_size=site.microbatch_size, tp=pairs.tp, sequence_parallel=site.sequence_parallel,
-        recompute="full" if isinstance(recompute, frozenset) else recompute,
-    )  # fmt: skip
-    state = job.element_bytes + job.software.gradient_bytes + pairs.shares[shard] * _state_bytes(job, shard)
-    layer, ahead = state * counted.block, np.minimum(pairs.pp, microbatches)
-    logits = FP32 * site.tokens * job.dims.vocab / pairs.tp
-    # The sum of 1 / (layer + i kept) is at most its first term and the integral of the rest.
-    stages = 1 / (layer + kept) + np.log((layer + ahead * kept) / (layer + kept)) / kept
-    stages += (pairs.pp - ahead) / (layer + ahead * kept)
-    ends = state * counted.embedding / (layer + ahead * kept) + (state * counted.head + logits) / (layer + kept)
-    return bench.most_bytes * stages - ends
+    (name, chunks, shard), job, site, pp, m = way, bench.job, parts.site, pairs.pp, microbatches
+    samples, tp, cut = site.microbatch_size, pairs.tp, site.sequence_parallel
+    again: RecomputeKind = "full" if isinstance(recompute, frozenset) else recompute
+    kept = layer_activation_bytes(job, microbatch_size=samples, tp=tp, sequence_parallel=cut, recompute=again)
+    sent = boundary_bytes(job, microbatch_size=samples, tp=tp, sequence_parallel=cut)
+    copies = 1 + job.software.reduces_out_of_place * (pairs.dp > 1)  # of the gradients
+    moments = FP32 * (has_masters(job, shard=shard) + 2 * (job.optimizer == "adamw"))
+    state: Numbers = job.element_bytes + job.software.gradient_bytes * copies + pairs.shares[shard] * moments
+    logs = job.software.logs_boundaries and job.logs_on_device
+    usable = np.maximum(0, bench.most_bytes - logs * sent * (2 * chunks - 1) * m * (pp > 1))
+    layer, more, least = state * pairs.counted.block, *_passes_begun(name, chunks=chunks, pp=pp)
+    # Of stages that begin i more + least passes before a backward, the sum of 1 / (layer + passes kept) is at most its
+    # first term and the integral of the rest; others have begun all m.
+    free = np.clip(np.floor((m - least) / more), 0, pp) if more else np.zeros_like(pp)
+    first, last = layer + (more + least) * kept, layer + (more * free + least) * kept
+    stages = (pp - free) / (layer + np.minimum(m, more * pp + least) * kept)
+    stages += (free > 0) * (1 / first + np.log(np.maximum(last / first, 1)) / (max(more, 1e-9) * kept))
+    logits = FP32 * site.tokens * job.dims.vocab / tp
+    fullest = layer + np.minimum(m, more * pp + least) * kept
+    ends = state * pairs.counted.embedding / fullest + (state * pairs.counted.head + logits) / first
+    room: Numbers = usable * stages - ends
+    return room
 
 
-def _state_bytes(job: Job, shard: ShardOptimizer) -> int:
-    """Of each parameter, where it is not cut."""
-    return FP32 * (has_masters(job, shard=shard) + 2 * (job.optimizer == "adamw"))
+def _passes_begun(name: str, *, chunks: int, pp: Numbers) -> tuple[float, Numbers]:
+    """(a, b): the i-th stage from the end begins a i + b passes, of all its chunks, before it needs a gradient."""
+    begun: dict[str, tuple[float, Numbers]] = {
+        "interleaved": (2 / chunks, ((chunks - 1) * pp - 1) / chunks),
+        "zb-h2": (2.0, -np.ones_like(pp)),
+        "zb-v": (0.0, pp - 0.5),
+    }
+    return begun.get(name, (1.0, np.zeros_like(pp)))

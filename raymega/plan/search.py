@@ -59,17 +59,19 @@ class Found:
 def search(job: Job, *, space: Space, cluster: Cluster, constants: Constants = PUBLISHED) -> Found:
     """Find the fastest layouts of `space` that fit."""
     bench = Bench.of(job, cluster=cluster, constants=constants)
-    return timed(Grid.of(bench, space=space), board=Board.of(job, cluster=cluster, constants=constants))
+    grid, board = Grid.of(bench, space=space), Board.of(job, cluster=cluster, constants=constants)
+    found = timed(grid, board=board)
+    best_s = found.ranked[0].step_s if found.ranked else inf
+    crowded = grid.by_estimate(~grid.has_room & (grid.step_s <= best_s))[: MOST_REFUSED - len(found.refused)]
+    refused = (*found.refused, *(board.refused(grid.at(int(at))) for at in crowded))
+    return replace(found, refused=tuple(sorted(refused, key=lambda verdict: verdict.step_s)))
 
 
 def timed(grid: Grid, *, board: "Board", among: NDArray[np.bool_] | None = None) -> Found:
-    """Try layouts, the fastest by estimate first, until no other can be faster, or enough were tried."""
+    """Try layouts `among` all that have room, the fastest by estimate first, until no other can be faster."""
     among = grid.has_room | True if among is None else among
     tried = _Tried()
     is_proven = _try_all(grid, grid.by_estimate(among & grid.has_room), tried=tried, board=board)
-    crowded = grid.by_estimate(among & ~grid.has_room & (grid.step_s <= tried.best_s))
-    for at in crowded[: MOST_REFUSED - len(tried.refused)]:
-        tried.refused.append(board.refused(grid.at(int(at))))
     return tried.found(considered=int(np.count_nonzero(among & np.isfinite(grid.step_s))), is_proven=is_proven)
 
 
@@ -112,8 +114,7 @@ class _Tried:
 
     def found(self, *, considered: int, is_proven: bool) -> Found:
         ranked = sorted(self.ranked, key=lambda verdict: (verdict.step_s, verdict.layout.mesh.size))
-        refused = sorted(self.refused, key=lambda verdict: verdict.step_s)
-        return Found(ranked=tuple(ranked), refused=tuple(refused), considered=considered, is_proven=is_proven)
+        return Found(ranked=tuple(ranked), refused=tuple(self.refused), considered=considered, is_proven=is_proven)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

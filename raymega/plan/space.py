@@ -48,7 +48,13 @@ class Features:
 
 
 EVERYTHING = Features(
-    schedules=(("1f1b", 1), *(("interleaved", chunks) for chunks in range(2, MOST_CHUNKS + 1))),
+    schedules=(
+        ("1f1b", 1),
+        *(("interleaved", chunks) for chunks in range(2, MOST_CHUNKS + 1)),
+        ("zb-h1", 1),
+        ("zb-h2", 1),
+        ("zb-v", 2),
+    ),
     recompute=("none", "selective", "full"),
     shard_optimizer=("none", "zero1"),
 )
@@ -58,9 +64,8 @@ EVERYTHING = Features(
 def runnable() -> Features:
     """What this version can run: words of its config's schema. To cut the optimizer state is for the user to ask."""
     words = {name: _words(field.annotation) for name, field in ParallelismConfig.model_fields.items()}
-    chunked = "interleaved" in words["schedule"]
     return Features(
-        schedules=EVERYTHING.schedules if chunked else EVERYTHING.schedules[:1],
+        schedules=tuple(row for row in EVERYTHING.schedules if row[0] in words["schedule"]),
         recompute=tuple(kind for kind in EVERYTHING.recompute if kind in words.get("recompute", ("none",))),
         shard_optimizer=EVERYTHING.shard_optimizer[:1],
     )

@@ -68,7 +68,9 @@ def split(layout: ParallelLayout, *, ground: Ground) -> ParallelLayout:
     """
     pp, num_layers = layout.mesh.pp, layout.layers[-1][1]
     sites = [ground.site(stage) for stage in range(pp)]
-    layer_s = [layer_seconds(site, recompute=layout.recompute_of(0)).total_s for site in sites]
+    known = {(site.device, site.ring): site for site in sites}  # stages are mostly alike
+    by_kind = {at: layer_seconds(site, recompute=layout.recompute_of(0)).total_s for at, site in known.items()}
+    layer_s = [by_kind[site.device, site.ring] for site in sites]
     extra_s = [0.0] * pp
     extra_s[0] += embedding_seconds(sites[0]).total_s
     extra_s[-1] += head_seconds(sites[-1]).total_s

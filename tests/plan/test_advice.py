@@ -75,9 +75,10 @@ def test_the_best_is_no_slower_than_what_is_near(advice: Advice) -> None:
 
 def test_with_chunks_the_best_is_faster_still() -> None:
     cluster, free = cluster_of("dgx-a100:16"), free_175b(batch=64)
-    unchunked = replace(EVERYTHING, schedules=(("1f1b", 1),))
-    plain = advise(free, cluster=cluster, precision="bf16", features=unchunked).best
-    more = advise(free, cluster=cluster, precision="bf16", features=EVERYTHING).best
+    plain, more = (
+        advise(free, cluster=cluster, precision="bf16", features=replace(EVERYTHING, schedules=schedules)).best
+        for schedules in ((("1f1b", 1),), (("1f1b", 1), ("interleaved", 2), ("interleaved", 4)))
+    )
     assert plain.layout.num_chunks == 1
     assert more.layout.num_chunks > 1
     assert more.step_s < plain.step_s
@@ -91,11 +92,11 @@ def test_where_nothing_fits_the_error_names_the_smallest_change() -> None:
 
 
 def test_256_devices_and_96_layers_are_planned_within_a_second() -> None:
-    """2.8 million calls, which take 0.9 s of a core."""
+    """2.3 million calls, which take 0.8 s of a core."""
     assert calls_of(lambda: advise(free_175b(), cluster=cluster_of("dgx-a100:32"), precision="bf16")) < 3e6
 
 
-def test_ten_thousand_devices_are_planned_within_a_second() -> None:
+def test_ten_thousand_devices_are_planned_within_two_seconds() -> None:
     assert calls_of(lambda: advise(free_175b(), cluster=cluster_of("dgx-a100:1250"), precision="bf16")) < 3e6
 
 

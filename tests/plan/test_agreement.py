@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -10,14 +11,17 @@ from raymega.config.schema import Config
 from raymega.errors import PlanError
 from raymega.plan.advice import advise
 from raymega.plan.cluster import Cluster, Node
+from raymega.plan.estimate import Bench
+from raymega.plan.fitted import PUBLISHED
+from raymega.plan.grid import Grid
 from raymega.plan.hardware import DEVICES
 from raymega.plan.job import job_of
 from raymega.plan.memory import memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.planner import first_plan
 from raymega.plan.predict import predict_layout
-from raymega.plan.search import search
-from raymega.plan.space import Features, Space, asked_layout
+from raymega.plan.search import Board, search
+from raymega.plan.space import EVERYTHING, Features, Space, asked_layout, free_space
 from raymega.plan.verdict import judge
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v")
@@ -74,7 +78,7 @@ def test_a_run_begins_just_where_rules_and_memory_let_it(made: Config, spare: fl
 
 
 @given(made=configs())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_fits_is_not_advised_against_and_never_called_impossible(made: Config) -> None:
     assume(not faults_of(made))
     layout = asked_layout(made)
@@ -85,6 +89,23 @@ def test_what_fits_is_not_advised_against_and_never_called_impossible(made: Conf
     assert advice.best.fits
     (found,) = search(job_of(made), space=just(layout), cluster=cluster).ranked
     assert replace(found.layout, layers=layout.layers) == layout
+
+
+@given(made=configs())
+@settings(max_examples=15, deadline=None)
+def test_what_rules_and_memory_let_pass_is_among_what_the_planner_looks_at_and_has_room_there(made: Config) -> None:
+    assume(not faults_of(made))
+    layout = asked_layout(made)
+    assert layout is not None
+    assume(layout.schedule != "gpipe")  # never better than 1F1B
+    assume(isinstance(layout.recompute, str))
+    cluster = on(1.02 * needed(made, layout))
+    bench = Bench.of(job_of(made), cluster=cluster, constants=PUBLISHED)
+    grid = Grid.of(bench, space=free_space(made, cluster=cluster, features=EVERYTHING))
+    (at,) = np.flatnonzero((grid.num_changes(layout) == 0) & np.isfinite(grid.step_s))
+    assert grid.has_room[at]
+    board = Board.of(job_of(made), cluster=cluster, constants=PUBLISHED)
+    assert board.tried(grid.at(int(at)).layout(made.model.num_layers), estimated_s=1.0).refused is None
 
 
 @given(made=configs())

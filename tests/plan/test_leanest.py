@@ -43,7 +43,7 @@ def is_held(made: Config, cluster: Cluster) -> bool:
     layers=st.integers(1, 10), vocab=st.sampled_from([300, 20_000]), devices=st.sampled_from([1, 2]),
     memory=st.sampled_from([2e7, 4e7, 1e8, 2e8]), shard=st.sampled_from(["none", "zero1"]),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_so_many_nodes_more_hold_the_model_and_one_less_does_not(
     layers: int, vocab: int, devices: int, memory: float, shard: str
 ) -> None:
