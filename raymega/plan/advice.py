@@ -8,6 +8,7 @@
 Where nothing fits at all, the error names the smallest change of the cluster that would do.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -23,6 +24,7 @@ from raymega.plan.leanest import leanest, nodes_needed, peak_bytes, smallest
 from raymega.plan.memory import memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout
 from raymega.plan.placement import place
+from raymega.plan.plan import ShardOptimizer
 from raymega.plan.predict import StepPrediction
 from raymega.plan.search import Board, Found, search, timed
 from raymega.plan.space import Features, Space, asked_layout, changes, free_space, runnable
@@ -129,10 +131,22 @@ def _nothing_fits(job: Job, *, space: Space, cluster: Cluster) -> PlanError:
     more = nodes_needed(job, space=space, cluster=cluster)
     bigger = f"devices of {ceil(peak_bytes(job, lean) / usable * node.device.memory_bytes / 1e9):,} GB"
     nodes = f"{more} node{'s' if more != 1 else ''} of {node.devices} {node.device.name}"
+    cut = next(_cuts_that_do(job, space=space, cluster=cluster), None)
+    ways = [f"set parallelism.shard_optimizer to {cut}"] if cut else []
+    ways += [f"add {nodes}", f"use {bigger}"] if more else [f"use {bigger}"]
+    way_out = ", or ".join((", ".join(ways[:-1]), ways[-1])) if len(ways) > 1 else ways[0]
     return PlanError(
         f"No layout of this model fits: the cluster has {cluster}. The leanest is {lean}; "
-        f"{why_not(memory, (usable,) * len(memory))}. {f'Add {nodes}, or use' if more else 'Use'} {bigger}.",
+        f"{why_not(memory, (usable,) * len(memory))}. {way_out[0].upper()}{way_out[1:]}.",
         available=cluster.free,
         largest=cluster.largest,
         nodes=more,
     )
+
+
+def _cuts_that_do(job: Job, *, space: Space, cluster: Cluster) -> Iterator[ShardOptimizer]:
+    """How the optimizer's state could be cut so that some layout fits, where it is whole: for the user to ask."""
+    cuts: tuple[ShardOptimizer, ...] = ("mirrored", "zero1") if space.shard_optimizer == ("none",) else ()
+    for shard in cuts:
+        if search(job, space=replace(space, shard_optimizer=(shard,)), cluster=cluster).ranked:
+            yield shard

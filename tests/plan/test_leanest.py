@@ -64,6 +64,19 @@ def test_the_leanest_layout_takes_layers_from_the_ends_that_hold_a_large_vocabul
     assert counts[0] < counts[1] > counts[-1]
 
 
+def test_a_cut_of_the_optimizer_s_state_is_offered_where_it_does() -> None:
+    made = config(layers=4, vocab=300)
+    for memory in (4.0e7, 3.6e7, 3.2e7, 2.8e7):
+        cluster = nodes(2, devices=1, memory_bytes=memory)
+        cuts = [shard for shard in ("mirrored", "zero1") if is_held(config(layers=4, vocab=300, shard=shard), cluster)]
+        if is_held(made, cluster):
+            continue
+        with pytest.raises(PlanError, match="No layout of this model fits") as caught:
+            advise(made, cluster=cluster)
+        assert (f"Set parallelism.shard_optimizer to {cuts[0]}" in str(caught.value)) if cuts else True
+        assert ("shard_optimizer" in str(caught.value)) == bool(cuts)
+
+
 def test_devices_of_the_size_that_the_error_names_do() -> None:
     made = config(layers=4, vocab=20_000)
     with pytest.raises(PlanError, match="No layout of this model fits") as caught:
