@@ -6,6 +6,7 @@ demo: n1 will be gone in 30 s; dp=2 tp=1 pp=2 goes on as dp=1 tp=1 pp=2 after th
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 
 import ray
 
@@ -92,13 +93,13 @@ def stopped(word: str, *, grace_s: float | None) -> tuple[str, int]:
         try:
             ended = run.stop(grace_s=grace_s)
         except KeyboardInterrupt:
-            print(f"run {run.name} stops all the same; see raymega status {word}", file=sys.stderr)
+            print(f"run {run.name} stops all the same; see raymega status {quote(word)}", file=sys.stderr)
             raise
     if ended is not None:
         return f"{run.name}: {ended.reason}", ended.exit_code
     told = None if directory is None else end_of(directory)
     if told is None:
-        raise ClusterError(f"run {run.name} is gone and did not say how it ended. See `raymega status {word}`.")
+        raise ClusterError(f"run {run.name} is gone and did not say how it ended. See `raymega status {quote(word)}`.")
     return f"{run.name}: {told['reason']}", int(told["exit_code"])
 
 

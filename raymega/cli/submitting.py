@@ -4,6 +4,7 @@ job raymega-demo-3f9c1b is submitted to http://127.0.0.1:8265: run demo in /shar
 """
 
 from collections.abc import Callable
+from shlex import quote
 
 from raymega.config.schema import Config
 from raymega.driver.submission import Job, Submission, submission_of
@@ -21,9 +22,9 @@ def submitted(
 
 
 def _lines(submission: Submission, job: Job) -> tuple[str, ...]:
-    where = f"--address {job.address} {submission.id}"
+    where, directory = f"--address {job.address} {submission.id}", quote(submission.directory)
     return (
         f"job {submission.id} is submitted to {job.address}: run {submission.run} in {submission.directory}",
-        f"  follow   ray job logs -f {where}   (or raymega attach {submission.directory})",
-        f"  stop     ray job stop {where}   (or raymega stop {submission.directory}); submit it again to go on",
+        f"  follow   ray job logs -f {where}   (or raymega attach {directory})",
+        f"  stop     ray job stop {where}   (or raymega stop {directory}); submit it again to go on",
     )

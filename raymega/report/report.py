@@ -9,6 +9,7 @@ import html
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from raymega.config.schema import Config
@@ -88,7 +89,7 @@ def _standing(status: RunStatus) -> str:
     said = f": {html.escape(status.reason)}" if status.reason else ""
     again = ""
     if status.resume_step is not None:
-        command = html.escape(f"raymega train {status.directory}/config.yaml")
+        command = html.escape(f"raymega train {quote(f'{status.directory}/config.yaml')}")
         again = f"<br>It can go on after step {status.resume_step}: <code>{command}</code>"
     gone = ", its controller is gone and did not say how it ended" if status.standing == "lost" else ""
     return f"<b>{html.escape(status.standing)}{code}</b>{gone}{said}{again}"

@@ -23,10 +23,11 @@ def test_a_job_is_named_with_how_to_follow_and_stop_it_and_followed_to_the_runs_
         return Job(id=submission.id, address=address, client=FakeJobs())
 
     monkeypatch.setattr(Job, "submit", submit)
-    words = ["--address", "http://head:8265", "--set", "run.dir=/shared", "--set", "run.name=demo"]
+    words = ["--address", "http://head:8265", "--set", "run.dir=/shared/my runs", "--set", "run.name=demo"]
     ended = raymega("submit", "nano", *words)
     assert ended.code == 0
-    assert "is submitted to http://head:8265: run demo in /shared/demo" in ended.out
+    assert "is submitted to http://head:8265: run demo in /shared/my runs/demo" in ended.out
     assert "ray job logs -f --address http://head:8265 raymega-demo-" in ended.out
+    assert ended.out.count("'/shared/my runs/demo'") == 2, "to be typed as they stand"
     followed = raymega("submit", "nano", *words, "--follow")
     assert (followed.code, "step: 1  loss: 5.5" in followed.out) == (75, True)

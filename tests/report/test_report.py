@@ -1,5 +1,6 @@
 """The page of a run: from its directory alone, whole in itself, whatever has become of the run."""
 
+import html
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -84,10 +85,10 @@ def test_a_run_that_goes_on_is_shown_as_far_as_it_is(tmp_path: Path):
 
 
 def test_a_run_that_failed_says_so_and_how_it_goes_on(tmp_path: Path):
-    run = told_run(tmp_path, kill_at={13: 2})
-    text = report_of(run, cluster=None, now=NOW)
+    run = told_run(tmp_path / "my runs", kill_at={13: 2})
+    text = html.unescape(report_of(run, cluster=None, now=NOW))
     assert "ended with exit code" in text
-    assert f"raymega train {run.path}/config.yaml" in text
+    assert f"raymega train '{run.path}/config.yaml'" in text, "to be typed as it stands"
 
 
 def test_a_run_without_a_step_has_a_page_too(tmp_path: Path):
