@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING name only commands, options and make targets that there are."""
+"""README, CONTRIBUTING and the help itself name only commands, options and make targets that there are."""
 
 import re
 import shlex
@@ -7,6 +7,7 @@ import pytest
 import typer.main
 
 from raymega.cli.app import app
+from tests.cli.test_app import commands
 from tests.house.rooms import ROOT
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -34,7 +35,18 @@ def options(line: str) -> set[str]:
     return {word.partition("=")[0] for word in words if word.startswith("--")} - known
 
 
-@pytest.mark.parametrize("line", sorted({*said("raymega")} - {"raymega"}))
+def examples() -> list[str]:
+    """Every line of help that shows how a verb is typed."""
+    helps = [command.help or "" for _, command in commands(typer.main.get_command(app))]
+    lines = [line.strip().removeprefix("Example: ") for text in helps for line in text.splitlines()]
+    return [line for line in lines if line.startswith("raymega ")]
+
+
+def test_the_examples_of_the_help_are_found():
+    assert len(examples()) >= len([*commands(typer.main.get_command(app))])
+
+
+@pytest.mark.parametrize("line", sorted({*said("raymega"), *examples()} - {"raymega"}))
 def test_a_command_that_is_named_exists_with_its_options(line: str):
     assert options(line) == set()
 
