@@ -29,7 +29,7 @@ from raymega.checkpoint.find import published_steps
 from raymega.checkpoint.store import join_uri, open_store, write_bytes
 from raymega.config.schema import Config
 from raymega.control.commands import WriteStep
-from raymega.control.events import CheckpointPublished
+from raymega.control.events import CheckpointPublished, StopAsked
 from raymega.control.loop import Turn
 from raymega.driver.finding import end_of
 from raymega.driver.json_lines import read_lines
@@ -40,8 +40,8 @@ from raymega.driver.train import train
 from raymega.errors import ConfigError, RaymegaError
 from raymega.layout.checkpoint_layout import directory_of
 
-PREEMPTED = 75
-TRIED_AGAIN = (1, 4, 5, PREEMPTED)  # another start may mend it: no faulty config or data, no loss that is not finite
+PREEMPTED, SIGNALS = 75, ("interrupt", "terminate")
+TRIED_AGAIN = (1, 4, 5, PREEMPTED)  # what another start may mend: no faulty config, data, loss that is not finite
 NOT_OF_SCALING = {
     "placement_strategy": "PACK", "accelerator_type": None, "label_selector": None, "use_tpu": False, "topology": None,
 }  # fmt: skip
@@ -104,7 +104,7 @@ class MegaTrainer:
             if failure is None:
                 return None
             tries = tries.without(failure.exit_code)
-            if tries.are_used_up or failure.exit_code not in TRIED_AGAIN:
+            if tries.are_used_up or failure.exit_code not in TRIED_AGAIN or watch.was_stopped:
                 return failure
             print(f"{failure}; the run is started again")
 
@@ -232,15 +232,16 @@ class RunContext:
 
 
 class Reports:
-    """Told of every turn; passes steps and checkpoints on to the callbacks of Ray Train."""
+    """Told of every turn; passes steps and checkpoints on to callbacks. `was_stopped`: by a signal to this process."""
 
     def __init__(
         self, callbacks: tuple[ray.train.UserCallback, ...], *, run_config: ray.train.RunConfig | None
     ) -> None:
-        self._callbacks, self._context = callbacks, RunContext(run_config=run_config)
+        self._callbacks, self._context, self.was_stopped = callbacks, RunContext(run_config=run_config), False
         self._newest: dict[str, Any] = {}
 
     def __call__(self, turn: Turn) -> None:
+        self.was_stopped |= isinstance(turn.event, StopAsked) and turn.event.by in SIGNALS
         for command in turn.decision.commands:
             if isinstance(command, WriteStep):
                 self._newest = command.record.to_json()
@@ -296,5 +297,4 @@ def result_of(
 def _place_of(storage: str | None, run: RunDirectory) -> tuple[pyarrow.fs.FileSystem, str]:
     if storage is None:
         return pyarrow.fs.LocalFileSystem(), str(run.path)
-    filesystem, path = pyarrow.fs.FileSystem.from_uri(storage)
-    return filesystem, path
+    return pyarrow.fs.FileSystem.from_uri(storage)

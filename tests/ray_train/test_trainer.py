@@ -11,6 +11,7 @@ import pytest
 import ray.train
 
 from raymega.config.schema import Config
+from raymega.control.events import StopAsked
 from raymega.errors import ConfigError
 from raymega.ray_train import MegaTrainer, MegaTrainingFailed, Reports, Tries, checkpoint_at, scaled, stored
 from tests.driver.runs import turns_of
@@ -106,6 +107,15 @@ def test_a_run_is_started_again_as_often_as_it_may_be(
         with pytest.raises(ray.train.TrainingFailedError, match=f"exit code {ends_with}"):
             trainer.fit()
     assert len(codes) - len(left) == started
+
+
+def test_a_process_that_is_told_to_go_starts_its_run_no_more(tmp_path: Path, monkeypatch):
+    left = [75, 0]
+    (asked,) = (turn for turn in turns_of(tell_at={4: StopAsked(by="terminate")}) if isinstance(turn.event, StopAsked))
+    monkeypatch.setattr("raymega.ray_train.train", lambda config, *, watch: watch(asked) or left.pop(0))
+    trainer = MegaTrainer(TINY, run_config=ray.train.RunConfig(name="a", storage_path=str(tmp_path)))
+    with pytest.raises(MegaTrainingFailed, match="exit code 75"):
+        trainer.fit()
 
 
 def test_a_run_that_cannot_start_fails_with_its_reason_and_code(tmp_path: Path):

@@ -1,6 +1,6 @@
 """Two rates of learning tried by Ray Tune, each trial a run of raymega's: what to try is a part of the config.
 
-python -m workloads.ray_train.tune STORAGE [STEPS]        the table of trials at the end
+python -m workloads.ray_train.tune [STORAGE [STEPS]]        the table of trials at the end; by default runs/tuned, 50
 """
 
 import sys
@@ -44,6 +44,7 @@ def fit(storage: Path, *, steps: int) -> tune.ResultGrid:
 if __name__ == "__main__":
     if not ray.is_initialized():
         ray.init(num_cpus=DEVICES + SPARE_CPUS)
-    found = fit(Path(sys.argv[1]).resolve(), steps=int(sys.argv[2]) if len(sys.argv) > 2 else 50)
+    said = dict(enumerate(sys.argv))
+    found = fit(Path(said.get(1, "runs/tuned")).resolve(), steps=int(said.get(2, 50)))
     print(found.get_dataframe()[["config/lr", "step", "loss"]])
     print(f"best: lr={found.get_best_result().config['lr']:g}")
