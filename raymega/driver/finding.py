@@ -12,12 +12,13 @@ from shlex import quote
 from typing import Any
 
 from raymega.driver.json_lines import read_lines
+from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
 from raymega.driver.ray_session import ray_of
 from raymega.driver.reading import run_directory
 from raymega.driver.run_dir import RunDirectory
-from raymega.errors import ConfigError, StateError
+from raymega.errors import ClusterError, ConfigError, StateError
 
 
 @contextmanager
@@ -25,12 +26,13 @@ def live_run(word: str) -> Iterator[LiveRun]:
     """The run that `word` names, for the time of the block.
 
     Raises: StateError for a name that is no run's; ConfigError for one that is over; ClusterError if it cannot be
-        reached.
+        reached, or not yet.
     """
     directory = directory_named(word)
     name = name_of(word, directory)
     if directory is not None:
         refuse_if_over(name, directory)
+        _refuse_if_starting(name, directory)
     with ray_of(None if directory is None else directory.lock):
         yield LiveRun.find(name)
 
@@ -54,6 +56,16 @@ def directory_named(word: str) -> RunDirectory | None:
 def name_of(word: str, directory: RunDirectory | None) -> str:
     """The run's own name."""
     return word if directory is None else directory.read_config().run.name or directory.path.name
+
+
+def _refuse_if_starting(name: str, directory: RunDirectory) -> None:
+    """Refuse a run that whoever launches it has not given to a controller yet. Raises: ClusterError."""
+    owner = read_owner(directory.lock)
+    if owner is not None and owner.controller != controller_name(name):
+        raise ClusterError(
+            f"run {name} is only just starting: it has no controller yet, its lock is held by {owner.controller} "
+            f"(process {owner.pid} on {owner.host}). Ask again once `raymega status` shows its first step."
+        )
 
 
 def refuse_if_over(name: str, directory: RunDirectory) -> None:

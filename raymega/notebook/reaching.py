@@ -14,6 +14,7 @@ from raymega.driver.arguments import whole
 from raymega.driver.background import last_words
 from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.json_lines import Line
+from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
 from raymega.driver.lock import read_owner
 from raymega.driver.ray_session import ray_of
@@ -97,4 +98,4 @@ def order_to_kill(worker: int, *, plan: Plan | None, last: Line | None) -> str:
 
 def _is_led(name: str, directory: RunDirectory) -> bool:
     owner = read_owner(directory.lock)
-    return owner is not None and owner.controller == f"raymega:{name}" and not owner.is_gone(time.time())
+    return owner is not None and owner.controller == controller_name(name) and not owner.is_gone(time.time())

@@ -169,6 +169,13 @@ def test_a_run_that_is_over_cannot_be_changed_but_is_stopped_already(raymega, ru
     assert raymega("stop", "demo").code == 0
 
 
+def test_a_run_that_is_only_starting_is_refused_as_that(raymega, run):
+    lock = RunLock.acquire(run / "LOCK", controller="client of demo")
+    ended = raymega("stop", "demo")
+    lock.release()
+    assert (ended.code, "run demo is only just starting" in ended.err) == (4, True), ended.err
+
+
 def test_a_run_known_by_its_cluster_only_is_asked_for_by_name(raymega, monkeypatch):
     def nobody(name: str) -> LiveRun:
         raise ConfigError(f"run {name} is not alive on this cluster. Did you mean demo?")
