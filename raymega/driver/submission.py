@@ -141,8 +141,10 @@ def send_when_taken(client: Any, *, limit_s: float = AGENT_LIMIT_S, **job: Any) 
             if time.monotonic() > until:
                 raise ClusterError(
                     f"the cluster at {client.get_address()} has had no agent that starts jobs for {limit_s:.0f} s: its "
-                    "head is not up yet, or its agent has died. See logs/dashboard_agent.log of the head's Ray session "
-                    "(/tmp/ray/session_latest), and start the head again if it ends with an error."
+                    "head is not up yet, its agent has died, or another Ray on that machine, as a run starts one for "
+                    "itself, has the agent's port. See logs/dashboard_agent.log of the head's Ray session "
+                    "(/tmp/ray/session_latest); start the head again, for such a port with "
+                    "--dashboard-agent-listen-port=0."
                 ) from error
         time.sleep(LOOK_S)
 
