@@ -12,6 +12,7 @@ None of it hangs on the time, so it is found once for each state of the cluster;
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from raymega.control.changing import Around, Way, Ways
 from raymega.control.decision import Brain, Moves
@@ -83,7 +84,7 @@ def _plans(training: Training, seen: Around, moves: Moves) -> list[tuple[Rung, P
     return [
         (Rung.KEEP_REROUTING, _kept(training, seen)),
         (Rung.TAKE_SPARE, _spared(training, seen)),
-        (Rung.REPLAN_UNEVEN, _uneven(training, seen)),
+        (Rung.REPLAN_UNEVEN, _uneven(training, seen, moves)),
         (Rung.FULL_RESHARD, _resharded(training, seen, moves)),
         (Rung.PEER_COPY, "every box has a holder"),
         (Rung.STORAGE, "every box has a holder"),
@@ -120,7 +121,7 @@ def _spared(training: Training, seen: Around) -> Plan | str:
     return without_teams(with_teams(plan, filled), rest) or "not every stage would have a team"
 
 
-def _uneven(training: Training, seen: Around) -> Plan | str:
+def _uneven(training: Training, seen: Around, moves: Moves) -> Plan | str:
     plan, outlook = training.plan, training.story.outlook
     if outlook.wish.pending and outlook.wish.mesh is not None:
         return f"asked for: {outlook.wish}"
@@ -139,7 +140,12 @@ def _uneven(training: Training, seen: Around) -> Plan | str:
     if outlook.wish.devices is not None:
         most = outlook.wish.devices // plan.mesh.tp
         kept, more = kept[:most], more[: max(0, most - len(kept))]
-    return uneven_plan(plan, kept=kept, more=more) or "there are fewer teams than stages, or stages cannot be cut so"
+    found = uneven_plan(plan, kept=kept, more=more)
+    if found is None:
+        return "there are fewer teams than stages, or stages cannot be cut so"
+    if found.in_flight and moves.lacks(found, (*seen.own, *seen.free)):
+        return replace(found, in_flight=())  # slower, with no more activations than the schedule has
+    return found
 
 
 def _resharded(training: Training, seen: Around, moves: Moves) -> Plan | str:

@@ -14,12 +14,12 @@ generation. No team is asked to undo anything, and nothing is run that some livi
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from raymega.errors import RaymegaBug
 from raymega.pipeline.actions import WHOLE, Action, Kind, Program, source
-from raymega.pipeline.check import faults
+from raymega.pipeline.best_order import best_order
 from raymega.pipeline.missing import Missing, TeamReport, missing_work
 from raymega.pipeline.parts import joined, owed, whole
-from raymega.pipeline.trains import Timetable, timetable
+from raymega.pipeline.running_order import Durations
+from raymega.pipeline.trains import Timetable
 
 ServedBy = Callable[[int, int], str]
 """(virtual stage, micro-batch) -> the team that serves it by the plan in force; it may be lost."""
@@ -79,8 +79,9 @@ class StagesLost:
 
 
 def repair(
-    reports: Mapping[str, TeamReport], *, served_by: ServedBy, limit: Limit, num_stages: int, num_microbatches: int
-) -> Repair | StagesLost:
+    reports: Mapping[str, TeamReport], *, served_by: ServedBy, limit: Limit, durations: Durations, num_stages: int,
+    num_microbatches: int,
+) -> Repair | StagesLost:  # fmt: skip
     """Plan the rest of a step that broke.
 
     A team goes on with its own micro-batches; those of lost and spoiled teams are spread evenly over the living teams
@@ -89,12 +90,14 @@ def repair(
 
     Args:
         reports: of every living team, by name.
+        durations: of whole passes, in any unit: what the order is good for.
         num_stages: virtual stages.
     """
     found = _in_whole(
         {team: joined(report) for team, report in reports.items()},
         served_by=served_by,
         limit=limit,
+        durations=durations,
         num_stages=num_stages,
         num_microbatches=num_microbatches,
     )
@@ -117,8 +120,9 @@ def _with_owed(found: Repair, reports: Mapping[str, TeamReport]) -> Repair:
 
 
 def _in_whole(
-    reports: Mapping[str, TeamReport], *, served_by: ServedBy, limit: Limit, num_stages: int, num_microbatches: int
-) -> Repair | StagesLost:
+    reports: Mapping[str, TeamReport], *, served_by: ServedBy, limit: Limit, durations: Durations, num_stages: int,
+    num_microbatches: int,
+) -> Repair | StagesLost:  # fmt: skip
     held = {stage for report in reports.values() for stage in report.stages}
     lost = tuple(stage for stage in range(num_stages) if stage not in held)
     if lost:
@@ -127,7 +131,7 @@ def _in_whole(
     missing = missing_work(reports, num_stages=num_stages, num_microbatches=num_microbatches)
     served = _spread(missing, reports, served_by=served_by, num_microbatches=num_microbatches)
     team_of = {action: served[action.stage, action.microbatch] for action in missing.actions}
-    ordered = _ordered(team_of, missing, reports, limit=limit, num_stages=num_stages)
+    ordered = _ordered(team_of, missing, reports, limit=limit, durations=durations, num_stages=num_stages)
     resends = _resends(ordered.programs, reports, served=served, num_stages=num_stages)
     moved = {place: team for place, team in sorted(served.items()) if team != served_by(*place)}
     return Repair(
@@ -177,6 +181,7 @@ def _ordered(
     reports: Mapping[str, TeamReport],
     *,
     limit: Limit,
+    durations: Durations,
     num_stages: int,
 ) -> Timetable:
     """Programs that have passed the same check as schedules."""
@@ -185,20 +190,10 @@ def _ordered(
     for team, actions in [*missing.kept.items(), *((team, [action]) for action, team in team_of.items())]:
         microbatches[team].update(action.microbatch for action in actions)
     limits = {team: max(held[team], limit(team, len(some))) for team, some in microbatches.items()}
-    ordered = timetable(
-        team_of, num_stages=num_stages, limits=limits, held=held, forwards_only=missing.forwards_only
-    )  # fmt: skip
-    found = faults(
-        ordered.programs,
-        num_stages=num_stages,
-        work=missing.actions,
-        in_flight=ordered.in_flight,
-        held=held,
+    return best_order(
+        team_of, durations=durations, num_stages=num_stages, limits=limits, held=held,
         forwards_only=missing.forwards_only,
-    )
-    if found:
-        raise RaymegaBug("These programs do not repair the step. " + "; ".join(found) + ".", faults=found)
-    return ordered
+    )  # fmt: skip
 
 
 def _resends(

@@ -200,6 +200,8 @@ def _logits(case: _Case) -> float:
 def _in_flight(case: _Case, stage: int) -> int:
     """Passes of one chunk whose activations are alive at once on `stage`, at most."""
     layout = case.layout
+    if layout.in_flight:
+        return min(layout.in_flight[stage], case.microbatches)
     return case.order.in_flight(
         stage=stage, num_stages=layout.mesh.pp, num_microbatches=case.microbatches, chunks=layout.num_chunks
     )

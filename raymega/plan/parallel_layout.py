@@ -26,7 +26,7 @@ class ParallelLayout:
 
     Args:
         layers: (first, end) of each virtual stage.
-        table: as a plan's.
+        table, in_flight: as a plan's.
     """
 
     mesh: Mesh
@@ -37,6 +37,7 @@ class ParallelLayout:
     recompute: Recompute = "none"
     shard_optimizer: ShardOptimizer = "none"
     table: tuple[str, ...] = ()
+    in_flight: tuple[int, ...] = ()
 
     @property
     def num_chunks(self) -> int:
@@ -86,6 +87,7 @@ def layout_of(plan: Plan, *, recompute: Recompute = "none") -> ParallelLayout:
         table=plan.table,
         shard_optimizer=plan.shard_optimizer,
         recompute=recompute,
+        in_flight=plan.in_flight,
     )
 
 

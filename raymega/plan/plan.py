@@ -41,6 +41,7 @@ class Plan:
         shard_optimizer: where masters and moments are; `plan.shards` says who holds which piece.
         mirror_shift: mirrored: the second holder of a piece is so many replicas further on.
         lost_since: of `lost`, those that are gone since the state was laid out.
+        in_flight: the most activations of a team of each stage, where stages are uneven; empty: as the schedule has it.
         teams: the living ones, by replica, then stage; follows from the others.
         living: the workers of these, in rank order; likewise.
         busiest: the most micro-batches that a team of each stage has; likewise.
@@ -58,6 +59,7 @@ class Plan:
     shard_optimizer: ShardOptimizer = "none"
     mirror_shift: int = 1
     lost_since: frozenset[Place] = frozenset()
+    in_flight: tuple[int, ...] = ()
     teams: tuple[Place, ...] = field(init=False, repr=False, compare=False)
     living: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)
     busiest: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -106,6 +108,14 @@ class Plan:
     def chunks_of(self, stage: int) -> tuple[int, ...]:
         """The virtual stages that live on `stage`, ascending."""
         return virtual_stages_on(stage, num_stages=self.mesh.pp, chunks=self.num_chunks, folds=self.order.folds)
+
+    def most_alive(self, *, stage: int, num_microbatches: int) -> int:
+        """The most activations that a team of `stage` holds at once, if it has so many micro-batches."""
+        if self.in_flight:
+            return min(self.in_flight[stage], num_microbatches)
+        return self.order.in_flight(
+            stage=stage, num_stages=self.mesh.pp, num_microbatches=num_microbatches, chunks=self.num_chunks
+        )
 
     @property
     def hops(self) -> frozenset[tuple[int, int]]:
@@ -164,7 +174,7 @@ class Plan:
             "schedule": self.schedule, "sequence_parallel": self.sequence_parallel,
             "lost": sorted(map(list, self.lost)), "table": list(self.table),
             "shard_optimizer": self.shard_optimizer, "mirror_shift": self.mirror_shift,
-            "lost_since": sorted(map(list, self.lost_since)),
+            "lost_since": sorted(map(list, self.lost_since)), "in_flight": list(self.in_flight),
         }  # fmt: skip
 
     @classmethod
@@ -182,6 +192,7 @@ class Plan:
             shard_optimizer=data.get("shard_optimizer", "none"),
             mirror_shift=data.get("mirror_shift", 1),
             lost_since=frozenset((replica, stage) for replica, stage in data.get("lost_since", ())),
+            in_flight=tuple(data.get("in_flight", ())),
         )
 
     def with_workers(self, workers: tuple[WorkerId, ...]) -> "Plan":

@@ -12,6 +12,7 @@ All shards of a team run the same program. Made once per plan; no message per mi
 from raymega.pipeline.actions import Kind, Program
 from raymega.pipeline.catalog import Schedule
 from raymega.pipeline.check import check
+from raymega.pipeline.running_order import Durations
 from raymega.pipeline.timeline import Timeline, timeline
 from raymega.plan.plan import Plan
 
@@ -71,6 +72,15 @@ def timeline_of(plan: Plan, *, forward_s: float = 1.0, backward_s: float = 2.0, 
         (stage, kind): (end - first) * seconds[kind] for stage, (first, end) in enumerate(plan.layers) for kind in Kind
     }
     return timeline(team_programs_of(plan), durations=durations, num_stages=len(plan.layers), message_s=message_s)
+
+
+def pass_units(plan: Plan) -> Durations:
+    """What each pass takes, in forwards of one block: a whole backward takes two, a part of one takes one."""
+    return {
+        (v, kind): (end - first) * (2.0 if kind is Kind.B else 1.0)
+        for v, (first, end) in enumerate(plan.layers)
+        for kind in Kind
+    }
 
 
 def team_name(replica: int, stage: int) -> str:

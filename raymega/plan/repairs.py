@@ -14,7 +14,7 @@ from raymega.pipeline.actions import Action, Program, source
 from raymega.pipeline.missing import TeamReport, team_report
 from raymega.pipeline.repair import Repair, Resend, StagesLost, repair
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
-from raymega.plan.programs import programs_of, team_name
+from raymega.plan.programs import pass_units, programs_of, team_name
 from raymega.plan.shards import lost_since, without_holder
 
 
@@ -134,7 +134,6 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
     for replica, stage in alive:
         members = [reports[plan.workers[rank]] for rank in plan.mesh.team(replica=replica, stage=stage)]
         named[team_name(replica, stage)] = team_report(members)
-    row, pp = plan.order, plan.mesh.pp
     stage_of = {team_name(replica, stage): stage for replica, stage in alive}
 
     def served_by(virtual_stage: int, microbatch: int) -> str:
@@ -142,14 +141,13 @@ def repair_plan(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRe
         return team_name(plan.routes[microbatch][stage], stage)
 
     def limit(team: str, num_microbatches: int) -> int:
-        return row.in_flight(
-            stage=stage_of[team], num_stages=pp, num_microbatches=num_microbatches, chunks=plan.num_chunks
-        )
+        return plan.most_alive(stage=stage_of[team], num_microbatches=num_microbatches)
 
     found = repair(
         named,
         served_by=served_by,
         limit=limit,
+        durations=pass_units(plan),
         num_stages=len(plan.layers),
         num_microbatches=plan.num_microbatches,
     )

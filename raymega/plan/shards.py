@@ -68,11 +68,6 @@ def mirrored_apart(plan: Plan, *, node_of: Mapping[WorkerId, str]) -> Plan:
     return replace(plan, mirror_shift=min(range(1, plan.mesh.dp), key=together))
 
 
-def laid_out_anew(plan: Plan) -> Plan:
-    """The plan with its state cut over the teams that live."""
-    return replace(plan, lost_since=frozenset())
-
-
 def lost_since(plan: Plan, *, lost: Collection[Place]) -> frozenset[Place]:
     """Of all teams that are `lost` now, those that are gone since the state was laid out, where it is cut."""
     return plan.lost_since | (frozenset(lost) - plan.lost) if plan.shard_optimizer != "none" else plan.lost_since

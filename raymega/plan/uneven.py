@@ -5,19 +5,20 @@
       replica 1 | 0 1   2 3   4 5              | 0 1    -    4 5
                                                | 0 1    2    3 4 5 uneven: what a team does is as even as blocks allow
 
-Every function gives a new plan; who holds what of it, and what has to travel, follows from the layout.
+Every function gives a new plan, whose state is cut over the teams that live (`lost_since` is empty); who holds what of
+it, and what has to travel, follows from the layout.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, islice, zip_longest
 
-from raymega.mesh import Coord, Mesh
+from raymega.mesh import Mesh
 from raymega.plan.plan import Place, Plan, WorkerId
-from raymega.plan.shards import laid_out_anew
 from raymega.plan.stages import Layers, layers_of_counts
 
 Team = tuple[WorkerId, ...]  # by shard
+NOBODY = "none"  # with the rank: at the places of teams that are not there
 
 
 def work_of(plan: Plan) -> float:
@@ -38,7 +39,7 @@ def without_teams(plan: Plan, gone: Collection[Place]) -> Plan | None:
     if not all(living):
         return None
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=living)
-    return replace(laid_out_anew(plan), lost=lost, routes=routes)
+    return replace(plan, lost=lost, routes=routes, lost_since=frozenset())
 
 
 def with_teams(plan: Plan, filled: Mapping[Place, Team]) -> Plan:
@@ -49,7 +50,7 @@ def with_teams(plan: Plan, filled: Mapping[Place, Team]) -> Plan:
             workers[rank] = worker
     lost = plan.lost - frozenset(filled)
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(plan.mesh, lost))
-    return replace(laid_out_anew(plan), workers=tuple(workers), lost=lost, routes=routes)
+    return replace(plan, workers=tuple(workers), lost=lost, routes=routes, lost_since=frozenset())
 
 
 def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) -> Plan | None:
@@ -57,9 +58,11 @@ def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) ->
 
     None if there are fewer teams than stages, if a stage would have no layer of its own, or if stages have chunks.
     """
-    stages: list[list[Team]] = [[] for _ in range(plan.mesh.pp)]
+    tp, pp = plan.mesh.tp, plan.mesh.pp
+    teams = [plan.workers[first : first + tp] for first in range(0, plan.mesh.size, tp)]
+    stages: list[list[Team]] = [[] for _ in range(pp)]
     for replica, stage in sorted(kept):
-        stages[stage].append(tuple(plan.workers[rank] for rank in plan.mesh.team(replica=replica, stage=stage)))
+        stages[stage].append(teams[replica * pp + stage])
     for team in more:
         min(stages, key=len).append(team)
     while max(map(len, stages)) - min(map(len, stages)) > 1 or not min(map(len, stages)):
@@ -80,15 +83,28 @@ def spread_routes(*, num_microbatches: int, living: Sequence[Sequence[int]]) -> 
 def _laid_out(plan: Plan, stages: Sequence[Sequence[Team]], *, layers: Layers) -> Plan:
     """Teams into the mesh that has room for the stage with most of them; places without a team are lost."""
     mesh = Mesh(dp=max(map(len, stages)), pp=plan.mesh.pp, tp=plan.mesh.tp)
-    workers = [f"none{rank}" for rank in range(mesh.size)]  # names nobody: the places of teams that are not there
-    for stage, teams in enumerate(stages):
-        for replica, team in enumerate(teams):
-            for shard, worker in enumerate(team):
-                workers[mesh.rank(Coord(replica, stage, shard))] = worker
+    workers = [worker for row in zip_longest(*stages) for team in row for worker in team or (NOBODY,) * mesh.tp]
+    for rank in [rank for rank, worker in enumerate(workers) if worker == NOBODY]:
+        workers[rank] = f"{NOBODY}{rank}"
     lost = frozenset((r, s) for s, teams in enumerate(stages) for r in range(len(teams), mesh.dp))
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=_living(mesh, lost))
-    new = laid_out_anew(plan)
-    return replace(new, mesh=mesh, workers=tuple(workers), layers=layers, lost=lost, routes=routes)
+    return replace(
+        plan, mesh=mesh, workers=tuple(workers), layers=layers, lost=lost, routes=routes, lost_since=frozenset(),
+        in_flight=_in_flight(plan, layers=layers),
+    )  # fmt: skip
+
+
+def _in_flight(plan: Plan, *, layers: Layers) -> tuple[int, ...]:
+    """The most activations of a team of each stage: as many as keep the stages after it at work.
+
+    While its micro-batch passes the blocks from this stage on and comes back, a team with few of them begins others:
+    so it holds the activations of as many blocks as there are from it on, where even stages hold just as many.
+    """
+    blocks, pp = [end - first for first, end in layers], len(layers)
+    own = (
+        plan.order.in_flight(stage=stage, num_stages=pp, num_microbatches=plan.num_microbatches) for stage in range(pp)
+    )
+    return tuple(max(most, -(-sum(blocks[s:]) // blocks[s])) for s, most in enumerate(own))
 
 
 def _layers_by_teams(num_layers: int, *, teams: Sequence[int]) -> Layers:

@@ -19,7 +19,7 @@ from raymega.plan.job import Job
 from raymega.plan.parallel_layout import ParallelLayout, Recompute, layout_of
 from raymega.plan.plan import Place, Plan, WorkerId, straight_routes
 from raymega.plan.predict import StepSeconds, predict_layout
-from raymega.plan.programs import team_name
+from raymega.plan.programs import pass_units, team_name
 from raymega.plan.repairs import RepairOrder, step_programs_of
 from raymega.sim.bulk import BulkStep, bulk_units
 from raymega.sim.step_cost import StepCost
@@ -109,7 +109,7 @@ class StepClock:
             return bulk_units(plan, microbatches=self.job.batch_size // self.layout(plan).microbatch_size)
         by_rank = step_programs_of(plan)
         named = {team_name(*place): by_rank[plan.team(*place)[0]] for place in plan.teams}
-        return finish_s(named, durations=_units(plan), num_stages=len(plan.layers))
+        return finish_s(named, durations=pass_units(plan), num_stages=len(plan.layers))
 
     def _seconds(self, whole: Plan) -> StepSeconds:
         layout = self.layout(whole)
@@ -206,16 +206,7 @@ class Underway:
         """Seconds of each pass, so that the whole step's pipeline takes what was predicted for it."""
         plan = self.plan
         unit_s = self.cost.pipeline_s / self.cost.pipeline_units
-        return {key: unit_s * units for key, units in _units(plan).items()}
-
-
-def _units(plan: Plan) -> dict[tuple[int, Kind], float]:
-    """Each pass in forwards of one block: a whole backward takes two."""
-    return {
-        (v, kind): (end - first) * (2.0 if kind is Kind.B else 1.0)
-        for v, (first, end) in enumerate(plan.layers)
-        for kind in Kind
-    }
+        return {key: unit_s * units for key, units in pass_units(plan).items()}
 
 
 def _whole_of(plan: Plan) -> Plan:

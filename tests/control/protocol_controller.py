@@ -12,6 +12,7 @@ from raymega.control.arbitration import Decided, Promise, Ruling, Wait, rule
 from raymega.pipeline.actions import Action, Kind
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import Repair, repair
+from raymega.pipeline.timeline import even_durations
 from tests.control.protocol_worker import EPOCH, NUM_MICROBATCHES, Fault, Go, Message
 
 
@@ -135,6 +136,7 @@ class Controller:
         made = repair(
             reports,
             served_by=lambda _, microbatch: self.world.first_members[microbatch % len(self.world.first_members)],
+            durations=even_durations(num_stages=1),
             limit=lambda team, count: 1,
             num_stages=1,
             num_microbatches=NUM_MICROBATCHES,

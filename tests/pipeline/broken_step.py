@@ -13,6 +13,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.parts import whole
 from raymega.pipeline.placing import virtual_stages_on
 from raymega.pipeline.repair import Repair, StagesLost, repair
+from raymega.pipeline.timeline import even_durations
 
 
 @dataclass
@@ -100,6 +101,7 @@ class Step:
             reports or self.reports(),
             served_by=lambda stage, microbatch: self.serves[stage, microbatch],
             limit=self.limit,
+            durations=even_durations(num_stages=self.num_stages, backward_s=2.0),
             num_stages=self.num_stages,
             num_microbatches=self.num_microbatches,
         )

@@ -110,7 +110,7 @@ def test_a_weights_part_is_left_to_the_team_that_ran_the_inputs_part() -> None:
     step.run_each({"0.0": 3, "0.1": 5, "1.0": 3, "1.1": 3})
     step.kill("0.0")
     made = step.repair()
-    assert shown(step) == {"1.0": "0W1 0F0 0B3 0F2 0B0 0B2", "0.1": "1W2", "1.1": "1W1 1B3"}
+    assert shown(step) == {"1.0": "0W1 0F0 0B0 0F2 0B3 0B2", "0.1": "1W2", "1.1": "1W1 1B3"}
     assert made.reason.endswith("3 weight parts first")
     finish(step)
 

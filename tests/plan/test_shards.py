@@ -9,7 +9,7 @@ from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
 from raymega.plan.plan import Plan, ShardOptimizer, straight_routes
 from raymega.plan.repairs import PlanRepair, repair_plan
-from raymega.plan.shards import holders, laid_out_anew, mirrored_apart, num_pieces, pieces_of, spoken_by
+from raymega.plan.shards import holders, mirrored_apart, num_pieces, pieces_of, spoken_by
 from raymega.plan.uneven import without_teams
 
 
@@ -52,7 +52,7 @@ def test_after_a_loss_the_mirror_speaks_and_the_cut_stays_until_the_state_is_lai
     assert num_pieces(plan, stage=1) == 3
     anew = without_teams(plan, ())
     assert anew is not None
-    assert anew == replace(laid_out_anew(plan), routes=anew.routes)
+    assert anew == replace(plan, lost_since=frozenset(), routes=anew.routes)
     assert [holders(anew, stage=0, piece=piece) for piece in range(num_pieces(anew, stage=0))] == [(0, 2), (2, 0)]
     assert Plan.from_json(plan.to_json()) == plan
 

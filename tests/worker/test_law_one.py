@@ -5,6 +5,7 @@ from functools import lru_cache
 import pytest
 
 from raymega.plan.plan import Plan
+from raymega.plan.uneven import uneven_plan
 from tests.worker.rig import LAYOUTS, ONE, Result, relative, run_layout
 
 CALM = {"steps": 4, "lr": 0.02}
@@ -82,6 +83,17 @@ def test_routes_across_replicas_change_nothing():
         return {"routes": tuple((m % 2, (m // 2) % 2) for m in range(plan.num_microbatches))}
 
     assert_same(run_layout((2, 1, 2), steps=3, change=crossed), one_worker(steps=3))
+
+
+def test_uneven_stages_by_the_clock_change_nothing_and_run_with_unbuffered_sends():
+    def uneven(plan: Plan) -> dict[str, object]:
+        found = uneven_plan(plan, kept=[place for place in plan.teams if place != (2, 0)], more=())
+        assert found is not None
+        assert found.in_flight == (3, 1), "stage 0 of two teams begins one more than 1F1B lets it"
+        return {name: getattr(found, name) for name in ("lost", "routes", "layers", "in_flight")}
+
+    training = {"steps": 2, "micro_batch_size": 1}
+    assert_same(run_layout((3, 1, 2), change=uneven, unbuffered=True, **training), one_worker(**training))
 
 
 def test_adam_is_the_same_on_eight_workers():
