@@ -6,7 +6,8 @@ Change         which plan, why, what it is predicted to cost; workers warm up, a
 MoveUnderway   everyone stands at the boundary; who has said what it holds now
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from raymega.control.ladder import Rung
 from raymega.control.story import Seat
@@ -24,16 +25,18 @@ class Around:
         free: what could be started.
         leaving: living teams that have a worker on a node that is to go.
         by_t: when the first of these nodes is gone.
+        nodes: of all these seats; follows from them.
     """
 
     own: tuple[Seat, ...]
     free: tuple[Seat, ...]
     leaving: tuple[Place, ...]
     by_t: float | None
+    nodes: Mapping[WorkerId, str] = field(init=False, repr=False, compare=False)
 
-    @property
-    def nodes(self) -> dict[WorkerId, str]:
-        return {seat.worker: seat.node for seat in (*self.own, *self.free)}
+    def __post_init__(self) -> None:
+        """They are asked for by every rung, of thousands."""
+        object.__setattr__(self, "nodes", {seat.worker: seat.node for seat in (*self.own, *self.free)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,9 +57,13 @@ class NodesChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBorn:
-    """A process that was started is up, its libraries are loaded, and it waits for a place in a plan."""
+    """A process that was started is up, its libraries are loaded, and it waits for a place in a plan.
+
+    `also`: others that are heard of at the same moment.
+    """
 
     worker: WorkerId
+    also: tuple[WorkerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class WorkerLost:
         absent: it was not there when this controller took over; perhaps it was never started, so its node is not to
             blame.
         unsent_norm: of what its coded sums of gradients had left, which is lost with it.
+        also: others that are heard of at the same moment.
     """
 
     worker: WorkerId
@@ -123,6 +128,7 @@ class WorkerLost:
     node_gone: bool = False
     absent: bool = False
     unsent_norm: float = 0.0
+    also: "tuple[WorkerLost, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,8 @@ OF_PHASE = {
 class Goodput:
     """Worker-seconds by category up to `t`; a value that grows with each turn of the loop (`after`).
 
-    `broken_s`: worker-seconds of the step in hand before it broke; they stand under replay.
+    Args:
+        broken_s: worker-seconds of the step in hand before it broke; they stand under replay.
     """
 
     t: float
@@ -79,8 +80,8 @@ class Goodput:
         training = before if isinstance(before, Training) else before.training
         if isinstance(event, StepCommitted):
             return self._committed(training, event, passed_s, t)
-        if isinstance(event, WorkerLost) and event.worker not in training.plan.living:
-            return self  # it had no part in the step, which goes on
+        if isinstance(event, WorkerLost) and not _has_part(event, training.plan):
+            return self  # the step goes on without it
         if not isinstance(event, WorkerLost | GenerationLeft | ControllerTakenOver):
             return self
         silent_s = 0.0 if isinstance(event, GenerationLeft) else min(passed_s, event.silent_s)
@@ -108,6 +109,11 @@ class Goodput:
     def _add(self, spent: Mapping[str, float], workers: int, t: float) -> "Goodput":
         seconds = {name: self.seconds[name] + workers * spent.get(name, 0.0) for name in CATEGORIES}
         return replace(self, t=t, seconds=seconds)
+
+
+def _has_part(event: WorkerLost, plan: Plan) -> bool:
+    """Whether any of the lost had a part in the step."""
+    return any(said.worker in plan.living for said in (event, *event.also))
 
 
 def _kept_share(mended: RepairUnderway, plan: Plan) -> float:

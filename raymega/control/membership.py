@@ -67,17 +67,29 @@ def begin_if_due(brain: Brain, state: WaitingForNodes, event: Tick, now: float) 
 
 
 def worker_lost(brain: Brain, state: Live, event: WorkerLost, now: float) -> Decision:
-    """A process is gone; unknown workers (fenced earlier) do not matter."""
-    if all(seat.worker != event.worker for seat in seats_of(state)):
+    """Processes are gone; unknown workers (fenced earlier) do not matter."""
+    seated = {seat.worker for seat in seats_of(state)}
+    lost = [said for said in (event, *event.also) if said.worker in seated]
+    if not lost:
         return Decision(state=state)
-    starting = isinstance(state, Starting | Restoring) and event.worker in state.fresh
-    unborn = starting or not state.story.outlook.is_born(event.worker)
-    if (unborn and not event.absent) or event.node_gone:
-        state = with_story(state, replace(state.story, avoided=state.story.avoided | {event.node}))
-    cause = f"{event.cause} (node {event.node})"
-    if event.unsent_norm > 0:
-        cause += f", and with it gradients that it had not sent yet, of norm {event.unsent_norm:.3g}"
-    return lose(brain, state, ((event.worker, cause),), now, silent_s=event.silent_s)
+    avoided = {said.node for said in lost if _is_to_be_avoided(state, said)}
+    if avoided:
+        state = with_story(state, replace(state.story, avoided=state.story.avoided | avoided))
+    return lose(brain, state, tuple((said.worker, _cause(said)) for said in lost), now, silent_s=event.silent_s)
+
+
+def _is_to_be_avoided(state: Live, said: WorkerLost) -> bool:
+    """Is its node gone, or did it not come to life there?"""
+    starting = isinstance(state, Starting | Restoring) and said.worker in state.fresh
+    unborn = starting or not state.story.outlook.is_born(said.worker)
+    return (unborn and not said.absent) or said.node_gone
+
+
+def _cause(said: WorkerLost) -> str:
+    cause = f"{said.cause} (node {said.node})"
+    if said.unsent_norm > 0:
+        cause += f", and with it gradients that it had not sent yet, of norm {said.unsent_norm:.3g}"
+    return cause
 
 
 def lose(
@@ -163,8 +175,8 @@ def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady
 
 
 def worker_born(brain: Brain, state: Live, event: WorkerBorn, now: float) -> Decision:
-    """A process is up; how long that took is what the next one will take."""
-    outlook = state.story.outlook.with_born((event.worker,), now)
+    """Processes are up; how long that took is what the next one will take."""
+    outlook = state.story.outlook.with_born((event.worker, *event.also), now)
     return Decision(state=with_story(state, replace(state.story, outlook=outlook)))
 
 

@@ -123,10 +123,11 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
 
 def _staffed(brain: Brain, training: Training, now: float) -> Looked:
     """Start whom the next plan lacks, and standbys."""
-    seen, change = around(training), training.change
+    ways = training.weighed.ways if training.weighed is not None else None
+    seen, change = around(training) if ways is None else ways.seen, training.change
     busy = {*training.plan.living, *(change.plan.living if change is not None else ())}
     fresh = tuple(seat for seat in seen.free if change is not None and seat.worker in change.plan.living)
-    spares = sum(seat.worker not in busy for seat in seen.own)
+    spares = len([seat for seat in seen.own if seat.worker not in busy])
     wanted = max(0, brain.rules.standbys - spares)
     rest = [seat for seat in seen.free if seat not in fresh]
     staffed = [seat.node for seat in training.seats if seat.worker in busy]
@@ -148,7 +149,8 @@ def _nearer(brain: Brain, training: Training, change: Change, now: float) -> Cha
     if change.boundary is not None:
         return change
     outlook = training.story.outlook
-    if not all(map(outlook.is_born, change.plan.living)) or now < change.not_before:
+    unborn = {worker for worker, _ in outlook.unborn}
+    if not unborn.isdisjoint(change.plan.living) or now < change.not_before:
         return change
     ready_t = now if change.ready_t is None else change.ready_t
     boundary = max(training.granted, training.story.committed + 1)

@@ -95,22 +95,18 @@ def _in_time(offers: list[Offer], seen: Around, now: float) -> list[Offer]:
 
 def _warm_s(training: Training, new: Plan, now: float) -> float:
     """Until everyone of `new` is up."""
-    outlook = training.story.outlook
-    started, here = dict(outlook.unborn), {seat.worker for seat in training.seats}
-    waits = [0.0]
-    for worker in new.living:
-        if worker in started:
-            waits.append(outlook.prices.start_s - (now - started[worker]))
-        elif worker not in here:
-            waits.append(outlook.prices.start_s)
-    return max(waits)
+    outlook, living = training.story.outlook, set(new.living)
+    begun = [started_t for worker, started_t in outlook.unborn if worker in living]
+    waits = [outlook.prices.start_s - (now - started_t) for started_t in begun]
+    if living - {worker for worker, _ in outlook.unborn} - {seat.worker for seat in training.seats}:
+        waits.append(outlook.prices.start_s)
+    return max(0.0, *waits) if waits else 0.0
 
 
 def _steady_t(brain: Brain, training: Training, new: Plan, seen: Around) -> float:
     """From when on all nodes that the plan grows onto have been there long enough."""
     outlook, nodes = training.story.outlook, seen.nodes
-    running = set(training.plan.living)
-    fresh = [worker for worker in new.living if worker not in running]
+    fresh = set(new.living) - set(training.plan.living)
     return max((outlook.steady_t(nodes[worker], steady_s=brain.rules.steady_s) for worker in fresh), default=0.0)
 
 

@@ -11,7 +11,7 @@ None of it hangs on the time, so it is found once for each state of the cluster;
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from raymega.control.changing import Around, Way, Ways
@@ -21,7 +21,7 @@ from raymega.control.ladder import Rung
 from raymega.control.seating import free_seats
 from raymega.control.states import Seat, Training
 from raymega.errors import PlanError, StateLost
-from raymega.plan.plan import Plan, WorkerId
+from raymega.plan.plan import Place, Plan, WorkerId
 from raymega.plan.staying import staying
 from raymega.plan.transition import Transition
 from raymega.plan.uneven import Team, uneven_plan, with_teams, without_teams
@@ -37,28 +37,34 @@ def ways_of(brain: Brain, training: Training, moves: Moves) -> Ways:
 def around(training: Training) -> Around:
     """Look for devices; nodes on which a worker did not come to life are left out."""
     story, outlook = training.story, training.story.outlook
-    living, unborn = set(training.plan.living), dict(outlook.unborn)
-
-    def order(seat: Seat) -> tuple[bool, bool]:
-        return seat.worker not in living, seat.worker in unborn
-
     going = outlook.leaving
-    own = sorted((seat for seat in training.seats if seat.node not in going), key=order)
-    nodes = {seat.worker: seat.node for seat in training.seats}
-    leaving = tuple(
-        place
-        for place in (training.plan.teams if going else ())
-        if any(nodes[training.plan.workers[rank]] in going for rank in training.plan.team(*place))
-    )
-    at = {nodes[training.plan.workers[rank]] for place in leaving for rank in training.plan.team(*place)}
-    by_t = min((drain.by_t for drain in outlook.draining if drain.node in at), default=None)
+    leaving, by_t = _leaving(training, going) if going else ((), None)
     free = free_seats(training.seats, story=story, avoided=story.avoided | going)
-    return Around(own=tuple(own), free=free, leaving=leaving, by_t=by_t)
+    return Around(own=_in_order(training, going), free=free, leaving=leaving, by_t=by_t)
 
 
-def transition_of(training: Training, new: Plan, nodes: dict[WorkerId, str]) -> Transition:
+def _in_order(training: Training, going: frozenset[str]) -> tuple[Seat, ...]:
+    """Seats on nodes that stay: of the plan's workers, then of warm ones, then of those that are starting."""
+    living, unborn = set(training.plan.living), dict(training.story.outlook.unborn)
+    stay = [seat for seat in training.seats if seat.node not in going] if going else training.seats
+    own = [seat for seat in stay if seat.worker in living]
+    if len(own) == len(stay) and living.isdisjoint(unborn):
+        return tuple(own)
+    return tuple(sorted(stay, key=lambda seat: (seat.worker not in living, seat.worker in unborn)))
+
+
+def _leaving(training: Training, going: frozenset[str]) -> tuple[tuple[Place, ...], float | None]:
+    """The teams that have a worker on a node that is to go, and when the first of these nodes is gone."""
+    plan, nodes = training.plan, {seat.worker: seat.node for seat in training.seats}
+    teams = {place: {nodes[plan.workers[rank]] for rank in plan.team(*place)} & going for place in plan.teams}
+    leaving = tuple(place for place, at in teams.items() if at)
+    at = frozenset[str]().union(*teams.values())
+    return leaving, min((drain.by_t for drain in training.story.outlook.draining if drain.node in at), default=None)
+
+
+def transition_of(training: Training, new: Plan, nodes: Mapping[WorkerId, str]) -> Transition:
     """From the plan in force to `new`."""
-    here = nodes | {seat.worker: seat.node for seat in training.seats}
+    here = {**nodes, **{seat.worker: seat.node for seat in training.seats}}
     node_of = {worker: here[worker] for worker in (*training.plan.living, *new.living)}
     return Transition(old=training.plan, senders=training.plan.living, node_of=node_of)
 
@@ -110,10 +116,10 @@ def _spared(training: Training, seen: Around) -> Plan | str:
         places = places[: max(0, outlook.wish.devices // plan.mesh.tp - staying_on)]
     if not places:
         return "no place is to be filled"
-    running, unborn, own = set(plan.living), dict(outlook.unborn), set(seen.own)
-    others = [seat for seat in (*seen.own, *seen.free) if seat.worker not in running]
-    warm = [seat for seat in others if seat.worker not in unborn and seat in own]
-    teams = teams_of(warm, tp=plan.mesh.tp) or teams_of(others, tp=plan.mesh.tp)
+    running, unborn = set(plan.living), dict(outlook.unborn)
+    own = [seat for seat in seen.own if seat.worker not in running]
+    warm = [seat for seat in own if seat.worker not in unborn]
+    teams = teams_of(warm, tp=plan.mesh.tp) or teams_of((*own, *seen.free), tp=plan.mesh.tp)
     if not teams:
         return "no worker stands by, and no device is free"
     filled = dict(zip(places, teams, strict=False))

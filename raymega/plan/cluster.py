@@ -70,11 +70,23 @@ class Cluster:
     Args:
         unit: what a device is here, for messages: `device`, `worker of 8 CPUs`.
         links: the ways between devices.
+        devices, free: of all nodes; they follow from these.
+        largest: devices of the node that has most of them; likewise.
     """
 
     nodes: tuple[Node, ...]
     unit: str = "device"
     links: Links = HERE
+    devices: int = field(init=False, repr=False, compare=False)
+    free: int = field(init=False, repr=False, compare=False)
+    largest: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """They are asked for with every mesh, of thousands of nodes."""
+        sizes = [node.devices for node in self.nodes]
+        object.__setattr__(self, "devices", sum(sizes))
+        object.__setattr__(self, "free", sum(sizes) - sum(node.held for node in self.nodes))
+        object.__setattr__(self, "largest", max(sizes, default=0))
 
     @classmethod
     def of_workers(cls, workers: Mapping[WorkerId, NodeId]) -> "Cluster":
@@ -83,22 +95,9 @@ class Cluster:
         return cls(nodes=tuple(Node(id=node, devices=count) for node, count in counts.items()))
 
     @property
-    def devices(self) -> int:
-        return sum(node.devices for node in self.nodes)
-
-    @property
-    def free(self) -> int:
-        return sum(node.free for node in self.nodes)
-
-    @property
     def known_bytes(self) -> dict[NodeId, float]:
         """Usable on each device of the nodes of which it is known."""
         return {node.id: known for node in self.nodes if (known := node.known_bytes) is not None}
-
-    @property
-    def largest(self) -> int:
-        """Devices of the node that has most of them."""
-        return max((node.devices for node in self.nodes), default=0)
 
     def count(self, devices: int) -> str:
         """`1 device`, `5 workers of 8 CPUs`."""

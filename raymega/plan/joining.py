@@ -78,14 +78,17 @@ def _greedy(counted: Counter[int], *, size: int, wanted: int) -> Iterator[tuple[
     rest = Counter(counted)
     spare = sum(places * many for places, many in rest.items()) - wanted * size
     while wanted > 0:
-        group: list[int] = []
-        while sum(group) < size and rest.total() > 0:
-            completing = [places for places in rest if sum(group) + places >= size]
+        group, held = list[int](), 0
+        while held < size and rest:
+            completing = [places for places in rest if held + places >= size]
             group.append(min(completing) if group and completing else max(rest))
-            rest -= Counter(group[-1:])
-        spare -= sum(group) % size
-        if spare < 0 or sum(group) < size:
+            held += group[-1]
+            rest[group[-1]] -= 1
+            if not rest[group[-1]]:
+                del rest[group[-1]]
+        spare -= held % size
+        if spare < 0 or held < size:
             yield (*group, *sorted(rest.elements()))
             return
-        wanted -= sum(group) // size
+        wanted -= held // size
         yield tuple(group)

@@ -63,8 +63,9 @@ def _meshes(config: Config, *, cluster: Cluster, least: Mesh) -> tuple[Mesh, ...
     pp = _axis(axes.pipeline_model_parallel_size, least=least.pp, valid=range(1, config.model.num_layers + 1))
     tp = _axis(axes.tensor_model_parallel_size, least=least.tp, valid=tp_sizes(config))
     found = []
+    places = {shards: min(places_for_teams(cluster, tp=shards), most // shards) for shards in tp.sizes}
     for shards, stages in product(tp.sizes, pp.sizes):
-        room = min(places_for_teams(cluster, tp=shards), most // shards) // stages
+        room = places[shards] // stages
         replicas = max((size for size in dp.sizes if size <= room), default=None)
         if replicas is not None:
             found.append(Mesh(dp=replicas, pp=stages, tp=shards))

@@ -54,6 +54,8 @@ class ParallelLayout:
 
     def chunks_of(self, stage: int) -> tuple[int, ...]:
         """The virtual stages on `stage`, ascending."""
+        if self.num_chunks == 1:
+            return (stage,)
         return virtual_stages_on(stage, num_stages=self.mesh.pp, chunks=self.num_chunks, folds=self.order.folds)
 
     def recompute_of(self, layer: int) -> RecomputeKind:

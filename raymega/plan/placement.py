@@ -68,7 +68,7 @@ def places_for_teams(cluster: Cluster, *, tp: int) -> int:
     """How many teams of `tp` find room; each on one node if any node is large enough, else laid over several."""
     if tp > cluster.largest:
         return cluster.free // tp
-    return sum(node.free // tp for node in cluster.nodes)
+    return sum([(node.devices - node.held) // tp for node in cluster.nodes])
 
 
 def _replicas(mesh: Mesh, room: Mapping[NodeId, int], *, cluster: Cluster) -> list[list[NodeId]]:

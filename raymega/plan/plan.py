@@ -11,7 +11,7 @@ The plan does not occur in the result (law 1): it says where a micro-batch is co
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, pairwise, product
+from itertools import compress, cycle, islice, pairwise, product
 from typing import Any, Literal
 
 from raymega.mesh import Coord, Mesh
@@ -71,7 +71,7 @@ class Plan:
         assert len(self.layers) % self.mesh.pp == 0, "every stage has as many chunks"
         assert self.layers[0][0] == 0, "layers start at 0"
         assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
-        assert all(len(route) == self.mesh.pp for route in self.routes), "a route names a replica for each stage"
+        assert set(map(len, self.routes)) <= {self.mesh.pp}, "a route names a replica for each stage"
         loads = [Counter(replicas) for replicas in zip(*self.routes, strict=True)]
         self._know_the_living(loads)
         assert all(0 <= min(load) and max(load) < self.mesh.dp for load in loads), "routes lead through teams"
@@ -107,6 +107,8 @@ class Plan:
 
     def chunks_of(self, stage: int) -> tuple[int, ...]:
         """The virtual stages that live on `stage`, ascending."""
+        if self.num_chunks == 1:
+            return (stage,)
         return virtual_stages_on(stage, num_stages=self.mesh.pp, chunks=self.num_chunks, folds=self.order.folds)
 
     def most_alive(self, *, stage: int, num_microbatches: int) -> int:
@@ -202,4 +204,4 @@ class Plan:
 
 def straight_routes(*, num_microbatches: int, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     """One replica all the way; micro-batch m goes to replica m % dp, so quotas differ by one at most."""
-    return tuple((m % mesh.dp,) * mesh.pp for m in range(num_microbatches))
+    return tuple(islice(cycle([(replica,) * mesh.pp for replica in range(mesh.dp)]), num_microbatches))

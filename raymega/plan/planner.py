@@ -61,10 +61,11 @@ def first_plan(config: Config, *, cluster: Cluster) -> PlanChoice:
     meshes = own_meshes(config, cluster=cluster)
     if not meshes:
         place(wish(config), cluster=cluster)  # raises, with the numbers
-    tried = _tried(config, meshes, workers=workers, room=room_of(config, usable_bytes=cluster.known_bytes))
+    free, room = Cluster.of_workers(workers), room_of(config, usable_bytes=cluster.known_bytes)
+    tried = _tried(config, meshes, workers=workers, cluster=free, room=room)
     if tried.plan is None:
         raise _nothing_fits(tried, cluster=cluster)
-    return _choice(config, tried, workers=workers)
+    return _choice(config, tried, cluster=free)
 
 
 def plan_for(config: Config, *, workers: Mapping[WorkerId, NodeId], room: Room | None = None) -> PlanChoice:
@@ -82,18 +83,18 @@ def plan_for(config: Config, *, workers: Mapping[WorkerId, NodeId], room: Room |
     cluster = Cluster.of_workers(workers)
     own, missed = own_meshes(config, cluster=cluster), tuple[Rejected, ...]()
     if own:
-        tried = _tried(config, own, workers=workers, room=room)
+        tried = _tried(config, own, workers=workers, cluster=cluster, room=room)
         if tried.plan is not None:
-            return _choice(config, tried, workers=workers)
+            return _choice(config, tried, cluster=cluster)
         missed = tried.rejected
     seen = {rejected.mesh for rejected in missed}
     smaller = tuple(mesh for mesh in smaller_meshes(config, cluster=cluster) if mesh not in seen)
     if not own and not smaller:
         place(wish(config), cluster=cluster)  # raises, with the numbers
-    tried = _tried(config, smaller, workers=workers, room=room, missed=missed)
+    tried = _tried(config, smaller, workers=workers, cluster=cluster, room=room, missed=missed)
     if tried.plan is None:
         raise _nothing_fits(tried, cluster=cluster)
-    return _choice(config, tried, workers=workers)
+    return _choice(config, tried, cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +115,18 @@ class _Tried:
 
 
 def _tried(
-    config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[WorkerId, NodeId], room: Room | None,
-    missed: tuple[Rejected, ...] = (),
+    config: Config, meshes: tuple[Mesh, ...], *, workers: Mapping[WorkerId, NodeId], cluster: Cluster,
+    room: Room | None, missed: tuple[Rejected, ...] = (),
 ) -> _Tried:  # fmt: skip
     """Take the first mesh that fits: the largest or, where the config leaves axes open, the fastest."""
     seconds = dict[Mesh, float]()
     if leaves_open(config) and len(meshes) > 1:
-        ranked = predicted(config, meshes, cluster=Cluster.of_workers(workers))
+        ranked = predicted(config, meshes, cluster=cluster)
         seconds = {mesh: step_s for step_s, mesh in ranked}
         meshes = tuple(seconds)
     rejected = list(missed)
     for at, mesh in enumerate(meshes):
-        plan = _plan(config, mesh, workers=workers)
+        plan = _plan(config, mesh, workers=workers, cluster=cluster)
         lacks = room.why_not(plan, node_of=workers) if room is not None else None
         if lacks is None:
             rest = ((other, seconds[other] / seconds[mesh] if seconds else None) for other in meshes[at + 1 :])
@@ -134,12 +135,12 @@ def _tried(
     return _Tried(plan=None, rejected=tuple(rejected))
 
 
-def _choice(config: Config, tried: _Tried, *, workers: Mapping[WorkerId, NodeId]) -> PlanChoice:
+def _choice(config: Config, tried: _Tried, *, cluster: Cluster) -> PlanChoice:
     """Say why this one, and why not the others."""
     assert tried.plan is not None, "one of them fits"
-    mesh, cluster = tried.plan.mesh, Cluster.of_workers(workers)
+    mesh = tried.plan.mesh
     after = tuple(Rejected(mesh=other, reason=_why_after(mesh, other, times)) for other, times in tried.others)
-    used, rejected = f"{mesh} on {mesh.size} of {len(workers)} devices", (*tried.rejected, *after)
+    used, rejected = f"{mesh} on {mesh.size} of {cluster.free} devices", (*tried.rejected, *after)
     if tried.fastest_of:
         full = f", {len(tried.rejected)} of them too large for a device" if tried.rejected else ""
         reason = f"{used}: the fastest of {tried.fastest_of} that the config allows{full}"
@@ -168,11 +169,11 @@ def _nothing_fits(tried: _Tried, *, cluster: Cluster) -> PlanError:
     )
 
 
-def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> Plan:
+def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId], cluster: Cluster) -> Plan:
     found = arranged(config, mesh)
     plan = Plan(
         mesh=mesh,
-        workers=_seated(mesh, workers=workers),
+        workers=_seated(mesh, workers=workers, whole=cluster),
         layers=found.layers,
         routes=straight_routes(num_microbatches=_num_microbatches(config), mesh=mesh),
         microbatch_size=config.training.micro_batch_size,
@@ -184,16 +185,16 @@ def _plan(config: Config, mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> 
     return mirrored_apart(plan, node_of=workers)
 
 
-def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId]) -> tuple[WorkerId, ...]:
-    """The worker of each rank: the fewest first ones on whose nodes every team has its place."""
-    names, is_whole = list(workers), mesh.tp <= Cluster.of_workers(workers).largest
+def _seated(mesh: Mesh, *, workers: Mapping[WorkerId, NodeId], whole: Cluster) -> tuple[WorkerId, ...]:
+    """The worker of each rank: the fewest first ones on whose nodes every team has its place; `whole` has them all."""
+    names = list(workers)
 
     def suffices(cluster: Cluster) -> bool:
         places = places_for_teams(cluster, tp=mesh.tp)
-        return places >= mesh.dp * mesh.pp and is_whole == (mesh.tp <= cluster.largest)
+        return places >= mesh.dp * mesh.pp and (mesh.tp <= whole.largest) == (mesh.tp <= cluster.largest)
 
     clusters = (
-        Cluster.of_workers({name: workers[name] for name in names[:count]})
+        whole if count == len(names) else Cluster.of_workers({name: workers[name] for name in names[:count]})
         for count in range(mesh.size, len(names) + 1)
     )
     cluster = next(some for some in clusters if suffices(some))

@@ -36,10 +36,11 @@ class PlanRepair:
     def links(self) -> frozenset[tuple[Place, Place]]:
         """The pairs of teams that the routes or the resends connect, each (lower, higher)."""
         by_name = {team_name(*place): place for place in self.alive}
-        hops, routes = self.plan.hops, set(self.plan.routes)
-        ends = [((route[a], a), (route[b], b)) for route in routes for a, b in hops]
+        columns = list(zip(*self.plan.routes, strict=True))
+        hops = ((a, b, pair) for a, b in self.plan.hops for pair in set(zip(columns[a], columns[b], strict=True)))
+        ends = [((before, a), (after, b)) for a, b, (before, after) in hops]
         ends += [(by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends]
-        return frozenset((min(pair), max(pair)) for pair in ends if pair[0] != pair[1])
+        return frozenset((one, other) if one < other else (other, one) for one, other in ends if one != other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +102,23 @@ def orders_of(found: PlanRepair) -> dict[WorkerId, RepairOrder]:
             senders={resend.action: worker(resend.sender) for resend in received[name]},
         )
 
-    return {
-        found.plan.workers[rank]: order(name, shard)
-        for name, place in places.items()
-        for shard, rank in enumerate(found.plan.team(*place))
-    }
+    def orders(name: str) -> tuple[RepairOrder, ...]:
+        """By shard; all shards of a team that sends and takes nothing again have one, and all teams without work."""
+        if sent[name] or received[name]:
+            return tuple(order(name, shard) for shard in range(tp))
+        if found.repair.programs[name] or found.repair.kept[name] or name in found.repair.anew:
+            return (order(name, 0),) * tp
+        return idle * tp
+
+    tp = found.plan.mesh.tp
+    idle = (
+        RepairOrder(
+            program=(), kept=frozenset(), anew=False, forwards_only=found.repair.forwards_only, taken=taken,
+            resends=(), senders={},
+        ),
+    )  # fmt: skip
+    assert found.alive == found.plan.teams, "the plan of a repair is without those that are lost"
+    return dict(zip(found.plan.living, (order for name in places for order in orders(name)), strict=True))
 
 
 def step_programs_of(plan: Plan) -> tuple[Program, ...]:

@@ -14,12 +14,13 @@ from math import inf
 from raymega.config.schema import Config
 from raymega.plan.cluster import NodeId
 from raymega.plan.job import Job, job_of
-from raymega.plan.memory import memory_by_stage
+from raymega.plan.memory import StageMemory, memory_by_stage
 from raymega.plan.parallel_layout import ParallelLayout, layout_of, recompute_of
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.verdict import why_not
 
 LayoutOf = Callable[[Plan], ParallelLayout]
+MemoryOf = Callable[[Job, ParallelLayout], tuple[StageMemory, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +30,13 @@ class Room:
     Args:
         layout: of a plan on devices.
         usable_bytes: of each device of a node, for the nodes of which it is known.
+        memory: `plan.memory`'s, or one that remembers.
     """
 
     job: Job
     layout: LayoutOf
     usable_bytes: Mapping[NodeId, float]
+    memory: MemoryOf = memory_by_stage
 
     def why_not(self, plan: Plan, *, node_of: Mapping[WorkerId, NodeId]) -> str | None:
         """The stage that lacks most, and what takes most there; None if nothing is known to lack."""
@@ -41,16 +44,22 @@ class Room:
         if min(here) == inf:
             return None
         samples = max(plan.busiest) * plan.microbatch_size * plan.mesh.dp  # as if every team had as many
-        memory = memory_by_stage(replace(self.job, batch_size=samples), self.layout(plan))
-        return why_not(memory, here)
+        need = self.memory(replace(self.job, batch_size=samples), self.layout(plan))
+        return why_not(need, here)
 
     def _least_bytes(self, plan: Plan, node_of: Mapping[WorkerId, NodeId]) -> tuple[float, ...]:
         """On the smallest known device of each stage."""
-        least, stages = [inf] * plan.mesh.pp, [stage for _, stage in plan.teams for _ in range(plan.mesh.tp)]
-        nodes = set(zip(stages, map(node_of.__getitem__, plan.living), strict=True))
+        if len(alike := set(self.usable_bytes.values())) == 1 and self._knows_all(plan, node_of):
+            return tuple(alike) * plan.mesh.pp
+        least, stages = [inf] * plan.mesh.pp, [stage for _, stage in plan.teams]
+        seated, tp = list(map(node_of.__getitem__, plan.living)), plan.mesh.tp
+        nodes = set[tuple[int, NodeId]]().union(*(zip(stages, seated[shard::tp], strict=True) for shard in range(tp)))
         for stage, node in nodes:
             least[stage] = min(least[stage], self.usable_bytes.get(node, inf))
         return tuple(least)
+
+    def _knows_all(self, plan: Plan, node_of: Mapping[WorkerId, NodeId]) -> bool:
+        return self.usable_bytes.keys() >= set(map(node_of.__getitem__, plan.living))
 
 
 def room_of(config: Config, *, usable_bytes: Mapping[NodeId, float], job: Job | None = None) -> Room | None:

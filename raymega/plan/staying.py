@@ -6,56 +6,62 @@
 Workers change ranks only within their node: which nodes hold which ranks was decided by placement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
 from raymega.plan.plan import Plan, WorkerId
 
+Sitting = tuple[tuple[int, int | None, int], ...]
+"""Of the workers of a node: the rank within a replica, the one before, and its place in the order of their names."""
+
 
 def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan:
     """The plan `new` with its workers in the ranks of which they hold most by `old`; ties go to lower ranks."""
-    seated = set(new.workers)
-    holders = {old.workers[rank]: rank for place in old.teams for rank in old.team(*place)}
-    common = _Common.of(new, old)
-    ranks = [rank for place in new.teams for rank in new.team(*place)]
-    ranks_on: dict[NodeId, list[int]] = {}
-    for rank in ranks:
-        ranks_on.setdefault(node_of[new.workers[rank]], []).append(rank)
-    pairs = sorted(
-        (-shared, rank, worker)
-        for worker, was in holders.items()
-        if worker in seated
-        for rank in ranks_on.get(node_of[worker], ())
-        if (shared := common.of_ranks(rank, was)) > 0
-    )
-    taken, placed = dict[int, WorkerId](), set[WorkerId]()
-    for _, rank, worker in pairs:
-        if rank not in taken and worker not in placed:
-            taken[rank] = worker
-            placed.add(worker)
-    waiting: dict[NodeId, list[WorkerId]] = {}
-    for worker in new.living:
-        if worker not in placed:
-            waiting.setdefault(node_of[worker], []).append(worker)
-    for rank in ranks:
-        if rank not in taken:
-            taken[rank] = waiting[node_of[new.workers[rank]]].pop(0)
-    return new.with_workers(tuple(taken.get(rank, worker) for rank, worker in enumerate(new.workers)))
+    held = dict(zip(old.living, _within(old), strict=True))
+    by_node: dict[NodeId, list[tuple[int, int, WorkerId]]] = {}
+    for rank, within, worker in zip(_ranks(new), _within(new), new.living, strict=True):
+        by_node.setdefault(node_of[worker], []).append((rank, within, worker))
+    common, workers = _Common.of(new, old), list(new.workers)
+    for sitting in by_node.values():
+        if len(sitting) == 1:
+            continue
+        names = [worker for _, _, worker in sitting]
+        turn = {worker: place for place, worker in enumerate(sorted(names))}
+        alike = tuple((within, held.get(worker), turn[worker]) for _, within, worker in sitting)
+        for (rank, _, _), place in zip(sitting, common.matched(alike), strict=True):
+            workers[rank] = names[place]
+    return new.with_workers(tuple(workers))
+
+
+def _ranks(plan: Plan) -> Sequence[int]:
+    """Of the living, in rank order."""
+    if not plan.lost:
+        return range(plan.mesh.size)
+    tp, pp = plan.mesh.tp, plan.mesh.pp
+    first = [(replica * pp + stage) * tp for replica, stage in plan.teams]
+    return first if tp == 1 else [rank + shard for rank in first for shard in range(tp)]
+
+
+def _within(plan: Plan) -> Sequence[int]:
+    """The rank of each of the living within its replica."""
+    replica = plan.mesh.pp * plan.mesh.tp
+    return [rank % replica for rank in _ranks(plan)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
     """What two ranks, of either plan, both hold: (stage, stage before) -> blocks, and the share of each of them.
 
-    `known`: of ranks within a replica, since all replicas are alike.
+    `known`: of ranks within a replica, since all replicas are alike; `found`: of nodes, most of which are.
     """
 
     new: Mesh
     old: Mesh
     blocks: Mapping[tuple[int, int], int]
     known: dict[tuple[int, int], float] = field(default_factory=dict)
+    found: dict[Sitting, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, new: Plan, old: Plan) -> "_Common":
@@ -63,12 +69,34 @@ class _Common:
         blocks = {(s, was): len(held[s] & had[was]) for s in range(new.mesh.pp) for was in range(old.mesh.pp)}
         return cls(new=new.mesh, old=old.mesh, blocks=blocks)
 
+    def matched(self, sitting: Sitting) -> tuple[int, ...]:
+        """For each place of a node, the place of the worker that is to have its rank."""
+        if sitting not in self.found:
+            self.found[sitting] = tuple(self._matched(sitting))
+        return self.found[sitting]
+
+    def _matched(self, sitting: Sitting) -> Iterator[int]:
+        pairs = sorted(
+            (-shared, rank, turn, worker)
+            for worker, (_, was, turn) in enumerate(sitting)
+            if was is not None
+            for rank, (within, _, _) in enumerate(sitting)
+            if (shared := self.of_ranks(within, was)) > 0
+        )
+        taken, placed = dict[int, int](), set[int]()
+        for _, rank, _, worker in pairs:
+            if rank not in taken and worker not in placed:
+                taken[rank] = worker
+                placed.add(worker)
+        waiting = iter([worker for worker in range(len(sitting)) if worker not in placed])
+        for rank in range(len(sitting)):
+            yield taken[rank] if rank in taken else next(waiting)
+
     def of_ranks(self, rank: int, was: int) -> float:
-        """Blocks that `rank` of the new plan and `was` of the old one hold, by the share of each."""
-        within = rank % (self.new.pp * self.new.tp), was % (self.old.pp * self.old.tp)
-        if within not in self.known:
-            self.known[within] = self._of_ranks(*within)
-        return self.known[within]
+        """Blocks that `rank` of a replica of the new plan and `was` of the old one hold, by the share of each."""
+        if (rank, was) not in self.known:
+            self.known[rank, was] = self._of_ranks(rank, was)
+        return self.known[rank, was]
 
     def _of_ranks(self, rank: int, was: int) -> float:
         (stage, shard), (old_stage, old_shard) = divmod(rank, self.new.tp), divmod(was, self.old.tp)

@@ -123,4 +123,6 @@ def _living(mesh: Mesh, lost: Collection[Place]) -> list[list[int]]:
 def _blocks(plan: Plan) -> list[int]:
     """Blocks that each stage holds, over its chunks."""
     sizes = [end - first for first, end in plan.layers]
+    if plan.num_chunks == 1:
+        return sizes
     return [sum(sizes[v] for v in plan.chunks_of(stage)) for stage in range(plan.mesh.pp)]

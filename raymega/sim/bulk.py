@@ -11,6 +11,7 @@ differ little (the tests hold both against each other). The rulings, the ladder 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from raymega.mesh import Mesh
 from raymega.pipeline.actions import WHOLE, Action, Program
@@ -25,7 +26,7 @@ from raymega.sim.step_cost import StepCost
 
 def repair_in_bulk(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> PlanRepair | StagesLost:
     """As `plan.repairs.repair_plan`, with the whole step of the lost teams as what is missing."""
-    alive = tuple(place for place in _places(plan.mesh) if _reports_all(plan, place, reports))
+    alive = _whole_teams(plan, reports)
     living = [[replica for replica, stage in alive if stage == s] for s in range(plan.mesh.pp)]
     if not all(living):
         stages = tuple(v for s, replicas in enumerate(living) if not replicas for v in plan.chunks_of(s))
@@ -48,7 +49,10 @@ def repair_in_bulk(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> Pla
 
 
 def _repair(plan: Plan, taken: Mapping[Place, list[int]]) -> Repair:
-    programs = {team_name(*place): _program(plan, place, microbatches) for place, microbatches in taken.items()}
+    programs = {
+        team_name(*place): _program(plan, place, microbatches) if microbatches else ()
+        for place, microbatches in taken.items()
+    }
     moved = {(action.stage, action.microbatch): team for team, program in programs.items() for action in program}
     return Repair(
         programs=programs,
@@ -63,16 +67,18 @@ def _repair(plan: Plan, taken: Mapping[Place, list[int]]) -> Repair:
 
 
 def _program(plan: Plan, place: Place, microbatches: list[int]) -> Program:
-    chunks = plan.chunks_of(place[1]) if microbatches else ()
-    return tuple(Action(v, kind, m) for m in microbatches for v in chunks for kind in WHOLE)
+    return tuple(Action(v, kind, m) for m in microbatches for v in plan.chunks_of(place[1]) for kind in WHOLE)
 
 
 def _places(mesh: Mesh) -> list[Place]:
     return [(replica, stage) for replica in range(mesh.dp) for stage in range(mesh.pp)]
 
 
-def _reports_all(plan: Plan, place: Place, reports: Mapping[WorkerId, TeamReport]) -> bool:
-    return all(plan.workers[rank] in reports for rank in plan.mesh.team(replica=place[0], stage=place[1]))
+def _whole_teams(plan: Plan, reports: Mapping[WorkerId, TeamReport]) -> tuple[Place, ...]:
+    """Those of which everyone reports."""
+    tp, told = plan.mesh.tp, [worker in reports for worker in plan.workers]
+    whole = map(all, zip(*(told[shard::tp] for shard in range(tp)), strict=True))
+    return tuple(compress(_places(plan.mesh), whole))
 
 
 def bulk_units(plan: Plan, *, microbatches: int) -> float:

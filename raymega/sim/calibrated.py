@@ -89,10 +89,11 @@ class _Seen:
         match turn.event:
             case WorkerLost(worker=worker, silent_s=silent_s) if silent_s > 0 and worker in self.born:
                 self._note("detect_s", silent_s)
-            case WorkerBorn(worker=worker):
-                self.born.add(worker)
-                if worker in self.started_t:
-                    self._note("start_s", turn.t - self.started_t.pop(worker))
+            case WorkerBorn(worker=worker, also=also):
+                self.born |= {worker, *also}
+                for fresh in (worker, *also):
+                    if fresh in self.started_t:
+                        self._note("start_s", turn.t - self.started_t.pop(fresh))
             case WorkersReady() if self.assigned is not None:
                 self._ready(turn.t, *self.assigned)
             case StateMoved() as moved:

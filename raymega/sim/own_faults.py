@@ -51,11 +51,12 @@ def own_faults(turns: Iterable[Turn], *, began_t: float, node_devices: int = 1) 
         match turn.event:
             case NodesChanged(nodes=nodes):
                 counts.append(_Row(at_s=end_s, nodes=sum(node.devices for node in nodes) // node_devices))
-            case WorkerBorn(worker=worker):
-                born.add(worker)
-            case WorkerLost(worker=worker, silent_s=silent_s):
-                silent_s = silent_s if worker in born else UNBORN_S  # which has never given a sign
-                losses.append(_Loss(at_s=end_s - silent_s, worker=worker))
+            case WorkerBorn(worker=worker, also=also):
+                born |= {worker, *also}
+            case WorkerLost() as lost:
+                for said in (lost, *lost.also):
+                    silent_s = said.silent_s if said.worker in born else UNBORN_S  # which has never given a sign
+                    losses.append(_Loss(at_s=end_s - silent_s, worker=said.worker))
     dated, alone = _dated(counts, sorted(losses, key=_when), node_devices=node_devices)
     rows = _in_order([*dated, *_stood_in(dated, alone)])
     if not any(row.nodes for row in rows):

@@ -47,12 +47,11 @@ class SimNodes:
         for worker in workers:
             self.seats.pop(worker, None)
 
-    def bear(self, worker: WorkerId) -> WorkerBorn | None:
-        """The process is up, if it is still there."""
-        if worker not in self.seats:
-            return None
-        self.born.add(worker)
-        return WorkerBorn(worker=worker)
+    def bear(self, workers: Iterable[WorkerId]) -> WorkerBorn | None:
+        """The processes are up that are still there."""
+        born = [worker for worker in workers if worker in self.seats]
+        self.born |= set(born)
+        return WorkerBorn(worker=born[0], also=tuple(born[1:])) if born else None
 
     def told(self) -> NodesChanged:
         """What the cluster says of itself."""

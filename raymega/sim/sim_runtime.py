@@ -95,8 +95,7 @@ class SimHands:
     def carry_out(self, command: Command) -> None:
         match command:
             case StartWorkers():
-                for seat in command.seats:
-                    self._start(seat)
+                self._start(command.seats)
             case StopWorkers():
                 self.nodes.end(command.workers)
             case AssignPlan():
@@ -126,16 +125,18 @@ class SimHands:
         gone, members, silent_s = self.nodes.go(names), self._members(), self.times.detect_s
         if any(seat.worker in members for seat in gone):
             self._break()
-        for seat in gone:
-            self._after(silent_s, _saying(telling.lost(seat, silent_s=silent_s)))
+        if gone:
+            self._after(silent_s, _saying(telling.lost(gone, silent_s=silent_s)))
         self._after(silent_s, self.nodes.told)
         return None
 
-    def _start(self, seat: Seat) -> None:
-        if self.nodes.start(seat, at_s=self.agenda.now):
-            self._after(self.times.start_s, partial(self.nodes.bear, seat.worker))
-        else:
-            self._after(self.times.detect_s, _saying(telling.lost(seat, silent_s=self.times.detect_s)))
+    def _start(self, seats: Sequence[Seat]) -> None:
+        started = [seat.worker for seat in seats if self.nodes.start(seat, at_s=self.agenda.now)]
+        lost = [seat for seat in seats if seat.node not in self.nodes.devices]
+        if started:
+            self._after(self.times.start_s, partial(self.nodes.bear, started))
+        if lost:
+            self._after(self.times.detect_s, _saying(telling.lost(lost, silent_s=self.times.detect_s)))
 
     def _members(self) -> frozenset[WorkerId]:
         if self.assigned is None or self.plan is None:

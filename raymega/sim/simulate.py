@@ -6,8 +6,10 @@ A week of thousands of devices takes seconds. Tensor-parallel teams live and die
 for a team where nodes hold whole teams. All nodes are like the cluster's first one.
 """
 
+import gc
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -40,6 +42,7 @@ from raymega.sim.times import Times
 TICK_S = 5.0
 ENDLESS = 10**9  # steps
 MOST_PASSES = 2000
+NEW_VALUES = 200_000  # of them Python looks for circles
 LEAST_EACH = 8  # micro-batches of a replica that are told apart in larger ones
 
 
@@ -175,13 +178,25 @@ def simulate(scenario: Scenario) -> Simulation:
     repair = repair_in_bulk if clock.in_bulk else repair_plan
     brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves, repair=repair)
     seen = Recorder(end_s=scenario.trace.end_s)
-    over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S, due_t=tick_due_t)
+    with _seldom_collected():
+        over = run(first_state(epoch=1), brain=brain, hands=hands, watchers=[seen], tick_s=TICK_S, due_t=tick_due_t)
     return Simulation(
         scenario=scenario,
         seen=seen,
         full_step_s=scenario.full_step_s or full_s,
         ended="" if hands.now() >= scenario.trace.end_s else over.reason,
     )
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Thousands of workers are tens of thousands of values a turn, in no circle: to look for some takes a third."""
+    before = gc.get_threshold()
+    gc.set_threshold(NEW_VALUES, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _of_teams(scenario: Scenario) -> Config:

@@ -20,7 +20,8 @@ from raymega.mesh import Mesh
 from raymega.model_shape import parameter_count
 from raymega.plan.cluster import NodeId
 from raymega.plan.job import Job
-from raymega.plan.parallel_layout import layout_of
+from raymega.plan.memory import StageMemory, memory_by_stage
+from raymega.plan.parallel_layout import ParallelLayout, layout_of
 from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import plan_for
 from raymega.plan.resize import as_mesh, on_devices
@@ -40,6 +41,8 @@ class SimMoves:
         team: devices that one simulated worker stands for; each moves its own part of the bytes.
         job, layout: of the devices behind the workers.
         usable_bytes: of each device; None: not known.
+        known: what was asked last, and its plan.
+        memory: that layouts were found to need.
     """
 
     config: Config
@@ -47,16 +50,15 @@ class SimMoves:
     job: Job | None = None
     layout: LayoutOf = layout_of
     usable_bytes: float | None = None
-    known: dict[tuple[object, ...], Planned] = field(default_factory=dict)
+    known: tuple[tuple[Seat, ...], Wish, Planned] | None = None
+    memory: dict[tuple[int, ParallelLayout], tuple[StageMemory, ...]] = field(default_factory=dict)
 
     def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
         """As the run's own brain; what was asked last is remembered."""
-        key = (seats, wish)
-        if key not in self.known:
-            self.known.clear()
+        if self.known is None or self.known[:2] != (seats, wish):
             asked, workers = self._asked(wish), {seat.worker: seat.node for seat in seats}
-            self.known[key] = plan_for(asked, workers=workers, room=self._room(workers))
-        return self.known[key]
+            self.known = seats, wish, plan_for(asked, workers=workers, room=self._room(workers))
+        return self.known[2]
 
     def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
         """What devices lack to hold `plan`."""
@@ -67,7 +69,15 @@ class SimMoves:
     def _room(self, workers: Mapping[WorkerId, NodeId]) -> Room | None:
         if self.job is None or self.usable_bytes is None:
             return None
-        return Room(job=self.job, layout=self.layout, usable_bytes=dict.fromkeys(workers.values(), self.usable_bytes))
+        usable_bytes = dict.fromkeys(workers.values(), self.usable_bytes)
+        return Room(job=self.job, layout=self.layout, usable_bytes=usable_bytes, memory=self._memory)
+
+    def _memory(self, job: Job, layout: ParallelLayout) -> tuple[StageMemory, ...]:
+        """Of one job, which differs in its batch only."""
+        key = job.batch_size, layout
+        if key not in self.memory:
+            self.memory[key] = memory_by_stage(job, layout)
+        return self.memory[key]
 
     def _asked(self, wish: Wish) -> Config:
         if wish.mesh is not None:
@@ -77,7 +87,7 @@ class SimMoves:
     def busiest_bytes(self, transition: Transition, new: Plan) -> int:
         """What the worker with most to receive or to send has to."""
         old, sizes = transition.old, self._sizes(new.num_layers)
-        at = {worker: _slot(old.mesh, rank) for rank, worker in enumerate(old.workers)}
+        at = dict(zip(old.workers, _slots(old.mesh), strict=True))
         held = {worker: at[worker] for worker in transition.senders}
         holders = Counter(stage for stage, _ in held.values())  # shards of living teams, by stage
         received, wanted = _lacks(old, new, held, sizes)
@@ -120,7 +130,10 @@ def _lacks(
     for (slot, was), number in _classes(new, held).items():
         if was == slot and old.mesh.tp == new.mesh.tp and had[was[0]] == wants[slot[0]]:
             continue
-        lacks = {block: share * sizes[block] for block, share in _shares(old, new, slot, was).items()}
+        before = frozenset[int]() if was is None else had[was[0]]
+        common = 0.0 if was is None else _common(slot[1], new.mesh.tp, was[1], old.mesh.tp)
+        whole = 1 / new.mesh.tp
+        lacks = {b: (whole - common if b in before else whole) * sizes[b] for b in wants[slot[0]]}
         most = max(most, sum(lacks.values()))
         for block, num_bytes in lacks.items():
             wanted[block] += num_bytes * number  # type: ignore[assignment]  # bytes are not whole where tp cuts them
@@ -129,27 +142,21 @@ def _lacks(
 
 def _classes(new: Plan, held: Mapping[WorkerId, Slot]) -> Counter[tuple[Slot, Slot | None]]:
     """How many workers go from which (stage, shard) to which."""
-    slots = [(stage, shard) for _, stage in new.teams for shard in range(new.mesh.tp)]
+    slots = _slots(new.mesh) if not new.lost else [(s, shard) for _, s in new.teams for shard in range(new.mesh.tp)]
     return Counter(zip(slots, map(held.get, new.living), strict=True))
 
 
-def _slot(mesh: Mesh, rank: int) -> Slot:
-    team, shard = divmod(rank, mesh.tp)
-    return team % mesh.pp, shard
+def _slots(mesh: Mesh) -> list[Slot]:
+    """Of each rank; all replicas are alike."""
+    return [(stage, shard) for stage in range(mesh.pp) for shard in range(mesh.tp)] * mesh.dp
 
 
-def _shares(old: Plan, new: Plan, slot: Slot, was: Slot | None) -> dict[int, float]:
-    """The share of each block of (stage, shard) that one lacks who held (stage, shard) by the old plan."""
-    stage, shard = slot
-    whole = 1 / new.mesh.tp
-    if was is None:
-        return dict.fromkeys(_blocks(new, stage), whole)
-    first = max(shard / new.mesh.tp, was[1] / old.mesh.tp)
-    end = min((shard + 1) / new.mesh.tp, (was[1] + 1) / old.mesh.tp)
-    had = _blocks(old, was[0])
-    common = max(0.0, end - first)
-    return {b: whole - common if b in had else whole for b in _blocks(new, stage) if b not in had or common < whole}
+def _common(shard: int, tp: int, was: int, old_tp: int) -> float:
+    """The share of a block that is in `shard` of `tp` and was in `was` of `old_tp`."""
+    return max(0.0, min((shard + 1) / tp, (was + 1) / old_tp) - max(shard / tp, was / old_tp))
 
 
 def _blocks(plan: Plan, stage: int) -> frozenset[int]:
+    if plan.num_chunks == 1:
+        return frozenset(range(*plan.layers[stage]))
     return frozenset(block for v in plan.chunks_of(stage) for block in range(*plan.layers[v]))

@@ -3,7 +3,7 @@
 Many say the same thing at the same moment of virtual time, so the first one's event carries the others (`also`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from raymega.control.commands import AssignPlan
@@ -20,9 +20,13 @@ Version = tuple[int, int]  # (steps, generation that decided them)
 NO_STATE: Version = (-1, 0)
 
 
-def lost(seat: Seat, *, silent_s: float) -> WorkerLost:
-    """Its node is gone."""
-    return WorkerLost(worker=seat.worker, node=seat.node, cause="its node is gone", silent_s=silent_s, node_gone=True)
+def lost(seats: Sequence[Seat], *, silent_s: float) -> WorkerLost:
+    """Their nodes are gone."""
+    first, *others = (
+        WorkerLost(worker=seat.worker, node=seat.node, cause="its node is gone", silent_s=silent_s, node_gone=True)
+        for seat in seats
+    )
+    return replace(first, also=tuple(others))
 
 
 def left(
@@ -53,12 +57,14 @@ def moved(command: AssignPlan, move: Transition, *, num_bytes: int, move_s: floa
 
 def work_of(plan: Plan, ledgers: Mapping[Place, frozenset[Action]]) -> dict[WorkerId, TeamReport]:
     """What every living worker of `plan` has done of the step."""
-    found = dict[WorkerId, TeamReport]()
-    for place in plan.teams:
-        done = ledgers.get(place, frozenset())
-        report = TeamReport(stages=stages_of(plan, place[1]), done=done, logged=done)
-        found |= {plan.workers[rank]: report for rank in plan.team(*place)}
-    return found
+    nothing = [TeamReport(stages=stages_of(plan, stage)) for stage in range(plan.mesh.pp)]
+    reports = [
+        TeamReport(stages=nothing[place[1]].stages, done=done, logged=done)
+        if (done := ledgers.get(place))
+        else nothing[place[1]]
+        for place in plan.teams
+    ]
+    return dict(zip(plan.living, (report for report in reports for _ in range(plan.mesh.tp)), strict=True))
 
 
 def _left(

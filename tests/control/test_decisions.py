@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raymega.control.commands import AssignPlan, Evaluate, FeedFrom, Grant, Rewind, StartWorkers, StopWorkers, WriteStep
+from raymega.control.events import WorkerBorn
 from raymega.control.states import Checkpoint, Finished, Restoring, Saving, Seat, Settling
 from raymega.control.transitions import decide
 from tests.control.examples import (
@@ -151,3 +152,18 @@ def test_overflows_that_a_loss_scale_answers_do_not_end_the_run_and_one_at_its_f
     assert "step 16 was skipped, since a gradient of layers.1 is inf" in decision.reason
     assert "Train in bf16" in decision.reason
     assert getattr(decision.state, "exit_code", 6) == 6
+
+
+@pytest.mark.parametrize("state", ["training", "moving", "stopping"])
+def test_workers_that_are_lost_at_one_moment_are_lost_as_one_after_the_other(state):
+    at_once = decide(brain(), IN[state], replace(lost("w2"), also=(lost("w3"), lost("w77"))), 100.0).state
+    first = decide(brain(), IN[state], lost("w2"), 100.0).state
+    assert at_once == decide(brain(), first, lost("w3"), 100.0).state
+
+
+def test_processes_that_are_up_at_one_moment_are_known_as_one_after_the_other():
+    outlook = STORY.outlook.with_started(("w4", "w5"), 92.0)
+    training = replace(TRAINING, story=replace(STORY, outlook=outlook))
+    at_once = decide(brain(), training, WorkerBorn(worker="w4", also=("w5",)), 100.0).state
+    first = decide(brain(), training, WorkerBorn(worker="w4"), 100.0).state
+    assert at_once == decide(brain(), first, WorkerBorn(worker="w5"), 100.0).state

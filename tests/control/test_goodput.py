@@ -95,3 +95,10 @@ def test_of_a_step_of_which_nothing_is_left_all_is_replay():
 def test_the_loss_of_a_spare_breaks_no_step():
     lost = WorkerLost(worker="w9", node="n1", cause="SIGKILL", silent_s=0.1)
     assert Goodput(t=0.0).after(TRAINING, lost, 0.6) == Goodput(t=0.0)
+
+
+def test_those_who_are_lost_at_one_moment_break_a_step_if_one_of_them_had_a_part():
+    spare = WorkerLost(worker="w9", node="n1", cause="SIGKILL", silent_s=0.1)
+    member = replace(spare, worker="w1")
+    broke = Goodput(t=0.0).after(TRAINING, replace(spare, also=(member,)), 0.6)
+    assert broke == Goodput(t=0.0).after(TRAINING, member, 0.6) != Goodput(t=0.0)
