@@ -1,6 +1,6 @@
 """`raymega simulate`: what a config would keep of a cluster whose nodes come and go.
 
-goodput 97.3 % of 142.1 device-hours, 96.1 % of linear, 2,311 tokens/s, $ 4.10 per million tokens
+goodput 97.3 % of 142.1 worker-hours, 96.1 % of linear, 2,311 tokens/s, $ 4.10 per million tokens
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ class SimulationReport:
             "",
             drawn(done),
             "",
-            f"goodput {seen.goodput.share:.2%} of {done.device_hours:,.1f} device-hours, useful "
+            f"goodput {seen.goodput.share:.2%} of {done.worker_hours:,.1f} worker-hours, useful "
             f"{seen.goodput.share_of('useful'):.2%}; {done.effective_share:.2%} once it had started",
             f"{done.share_of_linear:.2%} of linear, {done.tokens_per_s:,.0f} tokens/s{cost}",
             f"{seen.steps:,} steps, {seen.repairs} repairs in mid-step, {seen.transitions} changes of plan, "
@@ -96,7 +96,8 @@ class SimulationReport:
         spent = seen.goodput
         return {
             "duration_s": done.duration_s, "nodes": done.scenario.trace.average, "most_nodes": done.scenario.trace.most,
-            "device_hours": done.device_hours, "goodput": spent.share, "useful": spent.share_of("useful"),
+            "device_hours": done.device_hours, "worker_hours": done.worker_hours, "spare_hours": done.spare_hours,
+            "without_nodes_s": spent.without_nodes_s, "goodput": spent.share, "useful": spent.share_of("useful"),
             "effective": done.effective_share, "share_of_linear": done.share_of_linear,
             "shares": {name: spent.share_of(name) for name in spent.seconds}, "tokens_per_s": done.tokens_per_s,
             "samples_per_s": done.samples_per_s, "tokens": seen.tokens, "steps": seen.steps, "repairs": seen.repairs,

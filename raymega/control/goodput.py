@@ -10,6 +10,7 @@
 
     goodput = (useful + bubble + exchange + data) / all; the useful share is given apart
 
+Where there is no node at all there are no worker-seconds either: such time is told beside them (`without_nodes_s`).
 Inside a step the seconds are those of the worker that reports it, taken for all workers of the plan: they do the
 same step in the same time. What was done of a step before it broke is replay, until a repair commits it: then only the
 share of it that was run again stays so.
@@ -51,12 +52,14 @@ class Goodput:
 
     Args:
         broken_s: worker-seconds of the step in hand before it broke; they stand under replay.
+        without_nodes_s: seconds in which the run waited and there was no node.
     """
 
     t: float
     seconds: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
     last_bubble: float = 0.0
     broken_s: float = 0.0
+    without_nodes_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -74,6 +77,8 @@ class Goodput:
     def after(self, before: State, event: Event, t: float) -> "Goodput":
         """Add the time since the last turn that closed a stretch; `before` is the state it was spent in."""
         passed_s, plan = max(0.0, t - self.t), plan_of(before)
+        if isinstance(before, WaitingForNodes):
+            return self._waited(before, passed_s, t)
         workers = len(plan.living) if plan is not None else 1
         if not isinstance(before, Training | Stopping):
             return self._add({_category(before): passed_s}, workers, t)
@@ -89,6 +94,12 @@ class Goodput:
         return replace(
             self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t), broken_s=broken_s
         )  # fmt: skip
+
+    def _waited(self, state: WaitingForNodes, passed_s: float, t: float) -> "Goodput":
+        """Without a plan the seconds are those of the workers that are left; at the start, of the first to come."""
+        if not state.story.nodes:
+            return replace(self, t=t, without_nodes_s=self.without_nodes_s + passed_s)
+        return self._add({_category(state): passed_s}, max(1, len(state.seats)), t)
 
     def _committed(self, training: Training, event: StepCommitted, passed_s: float, t: float) -> "Goodput":
         again = event.step <= training.story.furthest

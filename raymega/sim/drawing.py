@@ -33,12 +33,16 @@ def drawn(done: Simulation) -> str:
 
 
 def category_lines(done: Simulation) -> Iterable[str]:
-    """Where the worker-seconds went, in parts that add up to all of them."""
+    """Where the worker-seconds went, in parts that add up to all of them; beside them, what was no worker's."""
     spent = done.seen.goodput
     for name in CATEGORIES:
         hours = spent.seconds[name] / 3600 * done.scenario.team
         if hours > 0:
             yield f"  {name:<12} {hours:>14,.1f} h {spent.share_of(name):>8.2%}"
+    if done.spare_hours > 0:
+        yield f"  {'in no plan':<12} {done.spare_hours:>14,.1f} h of {done.device_hours:,.1f} device-hours"
+    if spent.without_nodes_s > 0:
+        yield f"  no node to run on for {time_words(spent.without_nodes_s)}"
 
 
 def stretch_lines(done: Simulation) -> Iterable[str]:

@@ -126,6 +126,16 @@ class Simulation:
         return self.scenario.trace.node_seconds() * self.node_devices / 3600
 
     @property
+    def worker_hours(self) -> float:
+        """Of devices with a part in a plan, which is what goodput is of."""
+        return self.seen.goodput.total_s * self.scenario.team / 3600
+
+    @property
+    def spare_hours(self) -> float:
+        """Of devices that were there and had no part."""
+        return max(0.0, self.device_hours - self.worker_hours)
+
+    @property
     def share_of_linear(self) -> float:
         """Steps over those of as many node-seconds at the speed of the most nodes; the start is given away."""
         trace = self.scenario.trace

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from raymega.control.broken import RepairUnderway
-from raymega.control.events import StepCommitted, WorkerLost
+from raymega.control.events import StepCommitted, Tick, WorkerLost
 from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import run
-from raymega.control.states import first_state
-from tests.control.examples import TRAINING
+from raymega.control.states import WaitingForNodes, first_state
+from tests.control.examples import SEATS, STORY, TRAINING
 from tests.control.fake_hands import FakeHands, brain, nodes
 
 
@@ -102,3 +102,11 @@ def test_those_who_are_lost_at_one_moment_break_a_step_if_one_of_them_had_a_part
     member = replace(spare, worker="w1")
     broke = Goodput(t=0.0).after(TRAINING, replace(spare, also=(member,)), 0.6)
     assert broke == Goodput(t=0.0).after(TRAINING, member, 0.6) != Goodput(t=0.0)
+
+
+def test_where_there_is_no_node_nobody_has_seconds():
+    waiting = WaitingForNodes(story=replace(STORY, nodes=()), seats=())
+    none = Goodput(t=0.0).after(waiting, Tick(), 60.0)
+    assert (none.total_s, none.without_nodes_s, none.t) == (0.0, 60.0, 60.0)
+    left = none.after(replace(waiting, story=replace(STORY, recoveries=1), seats=SEATS), Tick(), 70.0)
+    assert (left.seconds["idle"], left.without_nodes_s) == (len(SEATS) * 10.0, 60.0)

@@ -4,7 +4,7 @@ from raymega.config.schema import Config
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster, Node
 from raymega.plan.cluster_presets import cluster_of
-from raymega.sim.drawing import drawn
+from raymega.sim.drawing import category_lines, drawn
 from raymega.sim.node_trace import failing, steady
 from raymega.sim.recorder import COLUMNS
 from raymega.sim.simulate import Simulation, simulate
@@ -124,3 +124,17 @@ def test_a_time_of_nothing_is_refused() -> None:
 def test_fewer_devices_than_the_config_allows_end_the_run_with_the_reason() -> None:
     done = simulate(scenario(config(dp=2, pp=1, elastic__min_devices=2), trace=rows((0, 1), end_s=100)))
     assert "elastic.min_devices is 2" in done.ended
+
+
+@pytest.mark.parametrize(("trace", "without_s"), [
+    (rows((0, 4), (100, 0), (200, 4), end_s=400), 100), (rows((0, 0), (100, 4), end_s=400), 100),
+    (rows((0, 4), (100, 3), (200, 4), end_s=400), 0),
+])  # fmt: skip
+def test_worker_seconds_are_of_devices_that_exist_and_time_without_any_is_told_beside_them(trace, without_s) -> None:
+    done = simulate(scenario(config(dp=2, pp=2, checkpoint__every_steps=5), trace=trace))
+    spent = done.seen.goodput
+    assert done.worker_hours + done.spare_hours == pytest.approx(done.device_hours)
+    assert spent.without_nodes_s == pytest.approx(without_s, abs=1.0)
+    assert spent.seconds["idle"] < 1.0 * 4
+    told = "\n".join(category_lines(done))
+    assert ("no node to run on for" in told, "in no plan" in told) == (without_s > 0, True)
