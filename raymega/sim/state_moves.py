@@ -2,6 +2,7 @@
 
     new worker: blocks 4-7, shard 1/2     old: blocks 0-5, shard 1/2     lacks blocks 6 7, half of each
     a block that is lacked comes from all teams that held it, in equal parts
+    moments that are cut over the replicas: a piece whose borders have changed is lacked whole
 
 Plans are what `control.brain` finds for the config; each is found once.
 """
@@ -26,10 +27,11 @@ from raymega.plan.plan import Plan, WorkerId
 from raymega.plan.planner import plan_for
 from raymega.plan.resize import as_mesh, on_devices
 from raymega.plan.room import LayoutOf, Room
+from raymega.plan.shards import num_pieces
 from raymega.plan.transition import Transition
 
 ELEMENT_BYTES = 4  # state is fp32
-KINDS = {"adamw": 3, "sgd": 1}  # parameters and moments
+MOMENTS = {"adamw": 2, "sgd": 0}  # of each parameter
 Slot = tuple[int, int]  # stage, shard
 
 
@@ -90,7 +92,7 @@ class SimMoves:
         at = dict(zip(old.workers, _slots(old.mesh), strict=True))
         held = {worker: at[worker] for worker in transition.senders}
         holders = Counter(stage for stage, _ in held.values())  # shards of living teams, by stage
-        received, wanted = _lacks(old, new, held, sizes)
+        received, wanted = _lacks(old, new, held, sizes, moments=MOMENTS[self.config.training.optimizer])
         sent = dict.fromkeys(holders, 0.0)
         stage_of = {block: stage for stage in holders for block in _blocks(old, stage)}
         for block, num_bytes in wanted.items():
@@ -108,13 +110,17 @@ class SimMoves:
 
     def state_bytes(self, plan: Plan) -> float:
         """What the worker that holds most of `plan` holds."""
-        sizes = self._sizes(plan.num_layers)
-        return max(sum(sizes[b] for b in _blocks(plan, stage)) for stage in range(plan.mesh.pp)) / plan.mesh.tp
+        sizes, moments = self._sizes(plan.num_layers), MOMENTS[self.config.training.optimizer]
+        by_stage = (
+            sum(sizes[b] for b in _blocks(plan, stage)) * (1 + moments * _share_of_moments(plan, stage))
+            for stage in range(plan.mesh.pp)
+        )
+        return max(by_stage) / plan.mesh.tp
 
     def _sizes(self, num_layers: int) -> dict[int, float]:
-        """Bytes of state of each block; those of the embedding and of the head with the first and the last."""
+        """Bytes of parameters of each block; those of the embedding and of the head with the first and the last."""
         counted = parameter_count(self.config.model, seq_len=self.config.data.seq_len)
-        each = KINDS[self.config.training.optimizer] * ELEMENT_BYTES / self.team
+        each = ELEMENT_BYTES / self.team
         sizes = dict.fromkeys(range(num_layers), counted.block * each)
         sizes[0] += counted.embedding * each
         sizes[num_layers - 1] += (counted.head + counted.final_norm) * each
@@ -122,22 +128,32 @@ class SimMoves:
 
 
 def _lacks(
-    old: Plan, new: Plan, held: Mapping[WorkerId, Slot], sizes: Mapping[int, float]
+    old: Plan, new: Plan, held: Mapping[WorkerId, Slot], sizes: Mapping[int, float], *, moments: int
 ) -> tuple[float, Mapping[int, float]]:
     """The most that a worker lacks, and what is lacked of each block by all of them."""
     most, wanted = 0.0, Counter[int]()
     had, wants = ([_blocks(plan, stage) for stage in range(plan.mesh.pp)] for plan in (old, new))
+    shared, share = ([_share_of_moments(plan, stage) for stage in range(plan.mesh.pp)] for plan in (old, new))
+    is_cut = new.shard_optimizer != "none"
     for (slot, was), number in _classes(new, held).items():
-        if was == slot and old.mesh.tp == new.mesh.tp and had[was[0]] == wants[slot[0]]:
+        stays = was is not None and was == slot and old.mesh.tp == new.mesh.tp and had[was[0]] == wants[slot[0]]
+        if stays and shared[slot[0]] == share[slot[0]]:
             continue
         before = frozenset[int]() if was is None else had[was[0]]
         common = 0.0 if was is None else _common(slot[1], new.mesh.tp, was[1], old.mesh.tp)
         whole = 1 / new.mesh.tp
-        lacks = {b: (whole - common if b in before else whole) * sizes[b] for b in wants[slot[0]]}
+        each, piece = (1, moments * share[slot[0]] * whole) if is_cut else (1 + moments, 0.0)
+        lacks = {b: ((whole - common if b in before else whole) * each + piece) * sizes[b] for b in wants[slot[0]]}
         most = max(most, sum(lacks.values()))
         for block, num_bytes in lacks.items():
             wanted[block] += num_bytes * number  # type: ignore[assignment]  # bytes are not whole where tp cuts them
     return most, wanted
+
+
+def _share_of_moments(plan: Plan, stage: int) -> float:
+    """The share of its stage's moments that a replica holds."""
+    copies = 2 if plan.shard_optimizer == "mirrored" else 1
+    return min(1.0, copies / num_pieces(plan, stage=stage))
 
 
 def _classes(new: Plan, held: Mapping[WorkerId, Slot]) -> Counter[tuple[Slot, Slot | None]]:
