@@ -78,7 +78,15 @@ def test_quotas_differ_by_one_at_most():
     assert routes == ((0, 1), (2, 1), (0, 1), (2, 1), (0, 1), (2, 1), (0, 1))
 
 
-MOST_OVER_WORK = 1.15  # of the worst of thousands of random plans it is 1.13
+MOST_OVER_WORK = (
+    1.25  # four micro-batches a team: 1.21 at worst of 700 random plans, 1.00 on average; trains up to 1.77
+)
+
+
+def over_work(found: Plan) -> float:
+    """A step on the clock of its programs, over what its busiest team has to do."""
+    programs = {found.workers[rank]: program for rank, program in enumerate(step_programs_of(found)) if program}
+    return finish_s(programs, durations=pass_units(found), num_stages=found.mesh.pp) / (3 * work_of(found))
 
 
 @settings(max_examples=25, deadline=None)
@@ -90,8 +98,16 @@ def test_a_step_of_an_uneven_plan_takes_what_its_busiest_team_has_to_do(dp, bloc
     gone = data.draw(st.sets(st.sampled_from(places), min_size=1, max_size=min(3, len(places) - pp)))
     found = uneven_plan(whole, kept=[place for place in places if place not in gone], more=[])
     assume(found is not None and len({stage for _, stage in found.teams}) == pp)
-    programs = {found.workers[rank]: program for rank, program in enumerate(step_programs_of(found)) if program}
-    assert finish_s(programs, durations=pass_units(found), num_stages=pp) <= MOST_OVER_WORK * 3 * work_of(found)
+    assert over_work(found) <= MOST_OVER_WORK
+
+
+def test_where_one_team_of_many_is_lost_an_uneven_step_loses_next_to_nothing():
+    whole = replace(make_plan(dp=8, pp=4, num_microbatches=64), layers=layers_of_counts((8, 8, 8, 8)))
+    kept = [(replica, stage) for replica in range(8) for stage in range(4) if (replica, stage) != (3, 0)]
+    found = uneven_plan(whole, kept=kept, more=[])
+    assert found is not None
+    assert [end - first for first, end in found.layers] == [7, 9, 8, 8]
+    assert over_work(found) <= 1.03, "1.14 by trains"
 
 
 def test_a_team_of_few_blocks_holds_as_many_activations_as_stages_after_it_need():
