@@ -114,7 +114,7 @@ def certify(
     num_bytes = sum(move.box.num_elements for move in moved) * len(kinds) * ELEMENT_BYTES
     return Certified(
         reason=f"the state of {step} steps is whole on {new.mesh}: {len(specs)} tensors in {len(kinds)} kinds are "
-        f"each there once, with the bits they had on {transition.old.mesh}; {num_bytes} bytes had to travel",
+        f"each there once, with the bits they had on {transition.old.mesh}; {num_bytes:,} bytes had to travel",
         bytes_moved=num_bytes,
     )
 

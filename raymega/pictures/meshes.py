@@ -78,14 +78,14 @@ def mesh_picture(plan: Plan, *, nodes: Mapping[str, str], spot: Collection[str] 
 def _cell(
     worker: str, stage: int, *, node: str, lost: bool, shard: str, spot: bool, x: float, y: float
 ) -> list[str]:  # fmt: skip
-    where = "without a part" if lost else f"on {node[:NODE_LETTERS]}" if node else ""
+    where = "others do its part" if lost else f"on {node[:NODE_LETTERS]}" if node else ""
     color, ink = (LOST, FAINT) if lost else (stage_color(stage), PAPER)
     return [
         box(
             x=x + 2, y=y + 2, width=CELL_W - 4, height=CELL_H - 4, color=color, round_=4,
             hint=f"{worker} {shard}{where}{', a spot node' if spot else ''}",
         ),
-        text(worker, x=x + 10, y=y + 19, color=ink, bold=True),
+        text("nobody" if lost else worker, x=x + 10, y=y + 19, color=ink, bold=True),
         *([text("spot", x=x + CELL_W - 10, y=y + 18, anchor="end", color=ink, size=10)] if spot else []),
         text(f"{shard}{where}", x=x + 10, y=y + 34, color=ink, size=11),
     ]  # fmt: skip

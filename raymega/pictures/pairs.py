@@ -30,6 +30,7 @@ def pairs_picture(rows: Sequence[Compared]) -> Svg:
     """Pairs of bars; of many, the first."""
     shown = rows[:MOST_ROWS]
     parts = legend([(PREDICTED, "predicted"), (MEASURED, "measured")], x=LEFT, y=14)
+    parts.append(text("measured / predicted", x=WIDTH - 8, y=14, anchor="end", color=FAINT, size=11))
     for number, row in enumerate(shown):
         y = TOP + ROW_H * number
         alike = [one for one in rows if one.what == row.what]

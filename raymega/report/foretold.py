@@ -83,7 +83,9 @@ def _of_events(events: Iterable[dict[str, Any]]) -> Iterator[Pair]:
         if line["event"] not in ("StepRepaired", "Resized") or not line["predicted_s"]:
             continue
         repaired = line["event"] == "StepRepaired"
-        of = f"of step {line['step']}" if repaired else f"{line['before']} -> {line['after']} after step {line['step']}"
+        step, before, after = f"step {line['step']}", line.get("before"), line.get("after")
+        change = f"{before} -> {after}" if before != after else f"{after}, other workers,"
+        of = f"of {step}" if repaired else f"{change} after {step}"
         kind = "repair" if repaired else "change"
         yield Pair(kind=kind, predicted_s=line["predicted_s"], measured_s=line["actual_s"], of=of)
 

@@ -50,6 +50,15 @@ def test_a_worker_on_a_node_that_may_be_taken_back_is_marked():
     assert "spot" not in mesh_picture(PLAN, nodes=NODES).text
 
 
+def test_the_place_of_a_team_that_is_gone_is_nobodys():
+    routes = tuple((first, 0) for first, _ in PLAN.routes)
+    gap = replace(PLAN, lost=frozenset({(1, 1)}), routes=routes, workers=(*PLAN.workers[:-1], "none3"))
+    text = mesh_picture(gap, nodes=NODES).text
+    assert ">nobody<" in text
+    assert ">others do its part<" in text
+    assert ">none3<" not in text
+
+
 def test_of_a_mesh_of_thousands_the_first_replicas_are_drawn_and_the_rest_is_counted():
     mesh = Mesh(dp=500, pp=PLAN.mesh.pp, tp=1)
     many = replace(PLAN, mesh=mesh, workers=tuple(f"w{rank}" for rank in range(mesh.size)))

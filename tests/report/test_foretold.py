@@ -24,6 +24,11 @@ def run(tmp_path) -> RunDirectory:
     return found
 
 
+def test_a_change_of_workers_alone_is_told_as_one(run):
+    run.events.write_text(json.dumps(EVENTS[1] | {"after": "dp=2 tp=1 pp=2"}) + "\n")
+    assert "dp=2 tp=1 pp=2, other workers, after step 15" in {pair.of for pair in foretold(run, cluster=None)}
+
+
 def test_what_was_foretold_of_a_run_stands_beside_what_it_took(run):
     step, repair, change = foretold(run, cluster=None)
     assert (step.measured_s, step.of) == (0.5, "dp=2 tp=1 pp=2")
