@@ -44,3 +44,5 @@ def test_a_notebook_that_drives_runs_ends_as_it_says(name: str, tmp_path: Path):
     pictures = [out for cell in book.cells for out in cell.get("outputs", ()) if "<svg" in str(out.get("data", ""))]
     assert pictures
     assert not list(tmp_path.glob("runs/*/LOCK")), "every run has ended"
+    shown = [out["data"]["text/plain"] for cell in book.cells for out in cell.get("outputs", ()) if "data" in out]
+    assert not {"[]", "{}", "None"} & set(shown), "every cell that shows something has something to show"
