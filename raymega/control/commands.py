@@ -152,9 +152,14 @@ class WithdrawCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturb:
-    """Have things go wrong on purpose: workers that are there and workers to come know the orders from now on."""
+    """Have things go wrong on purpose: workers that are there and workers to come know the orders from now on.
 
-    orders: tuple[str, ...]
+    Args:
+        without: (number of a node, devices of it), the last ones, that the run does without; None: as before.
+    """
+
+    orders: tuple[str, ...] = ()
+    without: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,21 @@ def checkpoint_asked(brain: Brain, state: Live, event: CheckpointAsked, now: flo
 
 def disturb_asked(brain: Brain, state: Live, event: DisturbAsked, now: float) -> Decision:
     """Pass the orders on: each has its own point, which is nobody else's business."""
-    decision = Decision(state=state, commands=(Disturb(orders=event.orders),))
-    return accepted(decision, event, f"at its point: {'; '.join(event.orders)}")
+    decision = Decision(state=state, commands=(Disturb(orders=event.orders, without=event.without),))
+    orders = f"at its point: {'; '.join(event.orders)}" if event.orders else ""
+    return accepted(decision, event, "; ".join(filter(None, (orders, _without(event)))))
+
+
+def _without(event: DisturbAsked) -> str:
+    """What becomes of the devices."""
+    match event.without:
+        case None:
+            return ""
+        case ():
+            return "on purpose the run has all its devices back"
+        case withheld:
+            which = " and ".join(f"{devices} of node {node}" for node, devices in withheld)
+            return f"on purpose the run does without devices: {which}"
 
 
 def _boundary(state: Live) -> int:

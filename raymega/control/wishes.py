@@ -100,7 +100,13 @@ class RewindAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisturbAsked:
-    """Have things go wrong on purpose, each order at the point that it names (`config.chaos`)."""
+    """Have things go wrong on purpose, each order at the point that it names (`config.chaos`).
+
+    Args:
+        without: (number of a node, devices of it) that the run does without from now on, whoever sits there dies; it
+            has all others back. None: as before.
+    """
 
     request: int
-    orders: tuple[str, ...]
+    orders: tuple[str, ...] = ()
+    without: tuple[tuple[int, int], ...] | None = None

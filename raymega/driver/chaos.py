@@ -2,6 +2,7 @@
 
 Controller.chaos(orders) --> DisturbAsked --> brain
 brain --> Disturb -----------> ChaosHands.disturb    workers that are there, and in their settings those to come
+                   `---------> Replays.do_without    devices that the run has to do without (`driver.trace_replay`)
 worker at its point ---------> ChaosHands.take       drain: DrainAsked to the brain; controller: SIGKILL to this process
 """
 
@@ -36,7 +37,7 @@ class ChaosHands:
     def disturb(self, orders: tuple[str, ...], *, workers: WorkerGroup) -> None:
         """Workers that are there, and those to come, know the orders from now on."""
         self.add(orders)
-        for worker in workers.names:
+        for worker in workers.names if orders else ():
             workers.send(worker, "chaos", orders)
 
     def number_of(self, node: NodeId) -> int:

@@ -133,13 +133,15 @@ class Controller:
         """What the run asks of the cluster beside others; None before it begins, and once it is over."""
         return self._runtime.sizes.claim() if self._runtime is not None and self._told.ended is None else None
 
-    def chaos(self, orders: tuple[str, ...], replay: Replay | None = None) -> Laid | None:
-        """Have things go wrong on purpose.
+    def chaos(self, asked: DisturbAsked, replay: Replay | None = None) -> Laid | None:
+        """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
 
-        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
+        Raises: ConfigError if the run cannot carry all of it out; ClusterError if it is about to end.
         """
-        check_orders(orders, config=self._launch.config)
-        answer = self.ask(DisturbAsked(request=0, orders=orders)) if orders else None
+        check_orders(asked.orders, config=self._launch.config)
+        if asked.without and self._runtime is not None:
+            self._runtime.replays.check(number for number, _ in asked.without)
+        answer = self.ask(asked) if asked.orders or asked.without is not None else None
         if answer is not None and not answer.accepted:
             raise ClusterError(f"run {self._launch.name} goes on as it is: {answer.reason}")
         runtime = self._runtime if self._told.ended is None else None

@@ -7,7 +7,7 @@ LiveRun.find("demo")  --> actor raymega:demo     refused here: no such run, or o
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,15 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from raymega.config.fault import nearest
 from raymega.control.commands import Answer
-from raymega.control.events import CheckpointAsked, DrainAsked, PauseAsked, ResizeAsked, ResumeAsked, SetAsked
+from raymega.control.events import (
+    CheckpointAsked,
+    DisturbAsked,
+    DrainAsked,
+    PauseAsked,
+    ResizeAsked,
+    ResumeAsked,
+    SetAsked,
+)
 from raymega.driver.arguments import rate, seconds, whole, whole_or_none
 from raymega.driver.asking import Wish
 from raymega.driver.drain import tell_ray
@@ -91,14 +99,20 @@ class LiveRun:
         answer: Answer = self._told(lambda: self.actor.rewind.remote(wanted))
         return answer
 
-    def chaos(self, orders: tuple[str, ...], *, replay: Replay | None = None) -> Laid | None:
+    def chaos(
+        self, orders: tuple[str, ...], *, replay: Replay | None = None, without: Mapping[int, int] | None = None
+    ) -> Laid | None:
         """Have things go wrong on purpose; how a trace lies over the run, if it is replayed.
 
-        Raises: ConfigError if the run cannot carry all of them out; ClusterError if it is about to end.
+        Args:
+            without: devices of each node, by its number, that the run does without from now on; of others, none.
+        Raises: ConfigError if the run cannot carry all of it out; ClusterError if it is about to end.
         """
-        if not (orders or replay) or not all(isinstance(order, str) for order in orders):
+        is_any = orders or replay or without is not None
+        if not is_any or not all(isinstance(order, str) for order in orders):
             raise ConfigError(f'{orders} are no orders; texts are wanted, as "kill stage=1 replica=0 step=40".')
-        laid: Laid | None = self._told(lambda: self.actor.chaos.remote(orders, replay), again=False)
+        asked = DisturbAsked(request=0, orders=orders, without=None if without is None else _plain(without))
+        laid: Laid | None = self._told(lambda: self.actor.chaos.remote(asked, replay), again=False)
         return laid
 
     def ask(self, wish: Wish, *, again: bool = True) -> Answer:
@@ -170,3 +184,11 @@ def runs_alive() -> list[str]:
     named = ray.util.list_named_actors(all_namespaces=True)
     names = [actor["name"].removeprefix(prefix) for actor in named if actor["namespace"] == NAMESPACE]
     return sorted(name for name in names if ":" not in name)
+
+
+def _plain(without: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """Devices of nodes, by number. Raises: ConfigError."""
+    return tuple(
+        (whole(node, name="without: node", least=0), whole(devices, name=f"without: devices of node {node}", least=0))
+        for node, devices in without.items()
+    )

@@ -95,7 +95,7 @@ class RayRuntime:
         self._workers = WorkerGroup(
             hiring_of(config, place=place, epoch=tenure.epoch, watch=self._watch, chaos=self._chaos), hearing=hearing
         )
-        self.replays = Replays(self._watch, self._workers, failed=self._fail)
+        self.replays = Replays(self._watch, self._workers, ask=self.desk.ask, chaos=self._chaos, failed=self._fail)
         self._membership = Membership(
             self._workers, make_sources=make_sources, rendezvous=self._rendezvous, eval_batches=place.eval_batches,
             training=config.training, failed=self._fail,
@@ -170,7 +170,7 @@ class RayRuntime:
             case ask.WithdrawCheckpoints():
                 self._do(self._orders, lambda: self._publisher.withdraw(after_step=command.after_step))
             case ask.Disturb():
-                self._do(self._orders, lambda: self._chaos.disturb(command.orders, workers=self._workers))
+                self._do(self._orders, lambda: self._disturb(command))
             case ask.Answer():
                 self.desk.answer(command)
             case ask.WriteStep() | ask.Rewind() | ask.WriteRepair() | ask.WriteTransition() | ask.Finish():
@@ -205,6 +205,11 @@ class RayRuntime:
 
     def _fail(self, error: BaseException) -> None:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
+
+    def _disturb(self, command: ask.Disturb) -> None:
+        self._chaos.disturb(command.orders, workers=self._workers)
+        if command.without is not None:
+            self.replays.do_without(dict(command.without))
 
     def _publish(self, command: ask.PublishCheckpoint) -> None:
         self.tell(outcome_of(command, membership=self._membership, publisher=self._publisher))

@@ -96,6 +96,11 @@ class _Retelling:
         again = bool(self.script.lines)
         if again:
             self._end_before(step)
+        elif step:
+            self.script.note(
+                f"it begins after step {step} with the checkpoint that {self.directory} has of it, which has to be "
+                f"there still: raymega ckpt ls {self.directory}"
+            )
         self.script.launch(self._launch(head, step=step, again=again))
         self.deeds, self.saved, self.rules, self.committed = [], {step}, head.rules, step
         self.resize, self.stop, self.over = None, None, None
@@ -117,8 +122,9 @@ class _Retelling:
                 self.resize = turn.event, reason
             case RewindAsked() if accepted:
                 self._rewind(turn.event, step=before.committed, note=reason)
-            case DisturbAsked(orders=orders) if accepted:
-                self._do(before.committed, reason, Line(verb="chaos", words=orders))
+            case DisturbAsked(orders=orders, without=without) if accepted:
+                named: Arguments = {} if without is None else {"without": dict(without)}
+                self._do(before.committed, reason, Line(verb="chaos", words=orders, arguments=named))
             case DrainAsked() | WorkerLost():
                 self._tell(f"{reason or type(turn.event).__name__} (not asked for here)")
             case StopAsked():
@@ -167,7 +173,7 @@ class _Retelling:
             self.script.go_to_the_end()
             return
         why = "its controller was gone" if self.over is None else self.over.reason
-        self.script.note(f"it went on from step {step}, since {why}")
+        self.script.note(f"it went on from the checkpoint of step {step}, which this run has too by then, since {why}")
         self.script.hold(step - 1)
         self.script.call("stop")
 

@@ -4,6 +4,8 @@
       |                                 leaving   its workers send SIGKILL to themselves; it is counted no more
       v                                 coming    it is counted again, as one that has just come
     thread, in compressed time        the brain sees losses and returns as on a cluster that has them
+      |
+      `--> DisturbAsked(without) --> brain --> Disturb --> Replays.do_without      so it stands in the journal
 
 The machines stay: only this run does without them. A controller that is replaced forgets the rest of the replay, and
 has everything back.
@@ -12,11 +14,16 @@ has everything back.
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
+from raymega.control.commands import Answer
+from raymega.control.events import DisturbAsked
+from raymega.driver.chaos import ChaosHands
 from raymega.driver.node_watch import NodeWatch
 from raymega.driver.threads import Failed, start_thread
 from raymega.driver.worker_group import WorkerGroup
+from raymega.errors import ConfigError
 from raymega.plan.cluster import NodeId
 from raymega.plan.plan import WorkerId
 from raymega.sim.node_trace import NodeTrace
@@ -70,14 +77,14 @@ def laid_over(nodes: Mapping[NodeId, int], replay: Replay) -> Laid:
 
 
 class Replayer:
-    """Lets a laid trace happen, in a thread of its own, until it is over or closed."""
+    """Lets a laid trace happen, in a thread of its own, until it is over or closed, or the run is.
 
-    def __init__(
-        self, laid: Laid, *, withhold: Callable[[Mapping[NodeId, int]], None],
-        workers_beyond: Callable[[Mapping[NodeId, int]], Iterable[WorkerId]], kill: Callable[[WorkerId], None],
-        failed: Failed,
-    ) -> None:  # fmt: skip
-        self._laid, self._withhold, self._workers_beyond, self._kill = laid, withhold, workers_beyond, kill
+    Args:
+        do_without: asks for what the run is to do without from now on; whether it does.
+    """
+
+    def __init__(self, laid: Laid, *, do_without: Callable[[Mapping[NodeId, int]], bool], failed: Failed) -> None:
+        self._laid, self._do_without = laid, do_without
         self._closed = threading.Event()
         self._thread = start_thread(self._go, name="trace-replay", failed=failed)
 
@@ -93,35 +100,61 @@ class Replayer:
                 break
             passed_s = turnover.at_s
             gone = (gone | set(turnover.leaving)) - set(turnover.coming)
-            withheld = self._laid.withheld(gone)
-            victims = tuple(self._workers_beyond(withheld))  # before they are withheld, which ends their seats
-            for worker in victims:
-                self._kill(worker)
-            self._withhold(withheld)
-        self._withhold({})
+            if not self._do_without(self._laid.withheld(gone)):
+                return
+        if gone:
+            self._do_without({})
 
 
 class Replays:
-    """The replay of a run that is underway, if any: over the nodes that are watched, of the workers of a group."""
+    """The replay of a run that is underway, if any: over the nodes that are watched, of the workers of a group.
 
-    def __init__(self, watch: NodeWatch, workers: WorkerGroup, *, failed: Failed) -> None:
-        self._watch, self._workers, self._failed = watch, workers, failed
+    Args:
+        chaos: knows the numbers of nodes, by which they are asked for and written down.
+    """
+
+    def __init__(
+        self, watch: NodeWatch, workers: WorkerGroup, *, ask: Callable[[DisturbAsked], Future[Answer]],
+        chaos: ChaosHands, failed: Failed,
+    ) -> None:  # fmt: skip
+        self._watch, self._workers, self._ask, self._number_of = watch, workers, ask, chaos.number_of
+        self._failed = failed
         self._underway: Replayer | None = None
 
     def begin(self, replay: Replay) -> Laid:
         """Let the nodes of a trace come and go; a replay that is underway ends."""
         laid = laid_over(self._watch.by_node, replay)
         self.close()
-        self._underway = Replayer(
-            laid, withhold=self._watch.withhold, workers_beyond=self._beyond,
-            kill=lambda worker: self._workers.send(worker, "die"), failed=self._failed,
-        )  # fmt: skip
+        self._underway = Replayer(laid, do_without=self._asked, failed=self._failed)
         return laid
 
     def close(self) -> None:
         """End it, and give everything back."""
         if self._underway is not None:
             self._underway.close()
+
+    def check(self, nodes: Iterable[int]) -> None:
+        """Refuse a node that is not there. Raises: ConfigError naming those that are."""
+        there = sorted(self._nodes)
+        for number in nodes:
+            if number not in there:
+                raise ConfigError(f"without: the run has no node {number}. Its nodes are {', '.join(map(str, there))}.")
+
+    def do_without(self, devices: Mapping[int, int]) -> None:
+        """Have the run do without the last devices of nodes, by number, and end whoever sits there."""
+        nodes = self._nodes
+        withheld = {nodes[number]: count for number, count in devices.items() if number in nodes}
+        for worker in tuple(self._beyond(withheld)):  # before they are withheld, which ends their seats
+            self._workers.send(worker, "die")
+        self._watch.withhold(withheld)
+
+    @property
+    def _nodes(self) -> dict[int, NodeId]:
+        return {self._number_of(node): node for node in sorted(self._watch.by_node)}
+
+    def _asked(self, withheld: Mapping[NodeId, int]) -> bool:
+        numbered = sorted((self._number_of(node), devices) for node, devices in withheld.items())
+        return self._ask(DisturbAsked(request=0, without=tuple(numbered))).result().accepted
 
     def _beyond(self, withheld: Mapping[NodeId, int]) -> tuple[WorkerId, ...]:
         """Those whose device the run does without."""

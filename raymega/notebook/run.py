@@ -9,7 +9,7 @@ Verbs find the controller anew each time: it may have been replaced, or the kern
 import math
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,11 +207,16 @@ class Run:
             live.chaos((order,))
         return order
 
-    def chaos(self, *orders: str) -> str:
-        """Have things go wrong on purpose, each at its point: `run.chaos("kill stage=1 step=40")`."""
+    def chaos(self, *orders: str, without: Mapping[int, int] | None = None) -> str:
+        """Have things go wrong on purpose, each at its point: `run.chaos("kill stage=1 step=40")`.
+
+        Args:
+            without: how many devices of which nodes, by number, it does without from now on: `{0: 2}`; `{}`: of none.
+        """
         with self._live() as live:
-            live.chaos(orders)
-        return f"at its point: {'; '.join(orders)}"
+            live.chaos(orders, without=without)
+        said = [f"at its point: {'; '.join(orders)}"] if orders else []
+        return "; ".join(said if without is None else [*said, f"without devices of nodes: {dict(without) or 'none'}"])
 
     def stop(self, *, grace_s: float | None = None) -> str:
         """End after the next step, saved; waits for the end. One that is over is left alone."""

@@ -112,6 +112,19 @@ def test_faults_on_purpose_are_passed_on_and_written_down():
     assert decision.reason == "at its point: kill stage=1 step=12; drain node=1 step=20"
 
 
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (((0, 2), (3, 1)), "on purpose the run does without devices: 2 of node 0 and 1 of node 3"),
+        ((), "on purpose the run has all its devices back"),
+    ],
+)
+def test_devices_that_a_run_is_to_do_without_are_written_down(without, said: str):
+    decision = decide(brain(), TRAINING, DisturbAsked(request=6, without=without), 100.0)
+    assert decision.commands[1:] == (Disturb(without=without),)
+    assert decision.reason == said
+
+
 def test_a_checkpoint_is_taken_where_it_was_asked_for():
     last, _, turns = played((4.0, CheckpointAsked(request=1)), mind=brain(save_every=0))
     (answer,) = commands(turns, Answer)

@@ -44,6 +44,7 @@ VERBS: dict[str, Callable[[LiveRun, object], object]] = {
     "rewind": lambda run, given: run.rewind(given),
     "stop": lambda run, given: run.stop(grace_s=given),
     "chaos": lambda run, given: run.chaos((given,)),
+    "without": lambda run, given: run.chaos((), without={0: given}),
 }
 
 

@@ -128,6 +128,17 @@ def test_faults_on_purpose_are_asked_for_again_before_their_point():
     assert calls((5.0, DisturbAsked(request=3, orders=(order,))))[:3] == asked
 
 
+def test_devices_that_were_withheld_are_withheld_again_after_the_same_steps():
+    asked = (5.0, DisturbAsked(request=3, without=((0, 2),))), (6.0, DisturbAsked(request=4, without=()))
+    at = [turn.before.story.committed for turn in played(*asked) if isinstance(turn.event, DisturbAsked)]
+    assert 0 < at[0] < at[1]
+    told = [line for line in calls(*asked) if not line.startswith("run.wait(step")]
+    assert told == [
+        f"run.pause(after_step={at[0]})", "run.chaos(without={0: 2})",
+        f"run.step({at[1] - at[0]})", "run.chaos(without={})", "run.resume()", "run.wait()",
+    ]  # fmt: skip
+
+
 def test_a_stop_comes_one_step_before_the_one_that_it_saved():
     turns = played((6.0, StopAsked(by="user")))
     last = turns[-1].decision.state.story.committed
@@ -166,7 +177,8 @@ def test_another_controller_of_a_launch_is_no_launch():
 
 def test_a_run_that_began_with_the_state_of_another_is_forked_from_there():
     kept = Checkpoint(step=5, uri="mem://5")
-    (begun, *_) = lines((replace(HEAD, checkpoint=kept), played(checkpoint=kept)))
+    needs, begun, *_ = lines((replace(HEAD, checkpoint=kept), played(checkpoint=kept)))
+    assert needs.endswith("has to be there still: raymega ckpt ls runs/demo")
     assert begun == "run = raymega.launch(raymega.attach('runs/demo').fork('new', step=5), background=True)"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raymega.cli.replaying import retold
 from tests.end_to_end.client import LIMIT_S, Client
 
 ORDER = "kill stage=1 replica=0 step=20 phase=reduce"
@@ -91,3 +92,6 @@ def test_a_trace_takes_devices_from_a_live_run_and_gives_them_back(tmp_path: Pat
     assert events[-1]["steps_lost"] <= len(lost), "a step at most for each, from copies"
     assert client.left_within(10.0) == []
     shutil.rmtree(client.temp)
+    again = retold(client.run_dir, name="again").text
+    assert again.count("run.chaos(without={0: ") == 3
+    assert again.count("run.chaos(without={})") == 2, "twice it has all back"
