@@ -207,7 +207,8 @@ class RayRuntime:
         self.tell(failed(CONTROLLER, error, generation=self._membership.generation))
 
     def _disturb(self, command: ask.Disturb) -> None:
-        self._chaos.disturb(command.orders, workers=self._workers)
+        if command.orders:
+            self._chaos.disturb(command.orders, workers=self._workers)
         if command.without is not None:
             self.replays.do_without(dict(command.without))
 

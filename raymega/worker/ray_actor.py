@@ -111,6 +111,7 @@ class WorkerActor:
         self._factory = factory
         self._worker: WorkerApi
         self._building, self._is_built, self._to_leave = threading.Lock(), False, 0
+        self._early: tuple[str, ...] = ()  # orders that came before there was a worker to take them
 
     @ray.method(concurrency_group="orders")
     def build(self, epoch: int) -> Birth:
@@ -123,6 +124,8 @@ class WorkerActor:
             self._worker = getattr(importlib.import_module(module), name)(self._settings)
             with self._building:
                 self._is_built = True
+            if self._early:
+                self._worker.chaos(self._early)
             if self._to_leave:
                 self._worker.abort(self._to_leave, ())
         node = ray.get_runtime_context().get_node_id()
@@ -168,6 +171,10 @@ class WorkerActor:
     @ray.method(concurrency_group="control")
     def chaos(self, epoch: int, orders: tuple[str, ...]) -> None:
         self._obedience.heed(epoch)
+        with self._building:
+            if not self._is_built:
+                self._early = (*self._early, *orders)
+                return
         self._worker.chaos(orders)
 
     @ray.method(concurrency_group="control")
