@@ -111,7 +111,7 @@ def mesh_of(word: str) -> Mesh:
         if axis not in AXES:
             axes = ", ".join(f"{axis} ({name})" for axis, name in AXES.items())
             raise ConfigError(f"--plan: {part!r} names no axis. Axes are {axes}.")
-        if not equals or not re.fullmatch(r"[1-9]\d*", size):
+        if not equals or not re.fullmatch(r"[1-9]\d{0,8}", size):
             raise ConfigError(f"--plan: {axis}={size} found; a number from 1 is wanted, as in dp=2,tp=2,pp=1.")
         sizes[axis] = int(size)
     return Mesh(dp=sizes.get("dp", 1), tp=sizes.get("tp", 1), pp=sizes.get("pp", 1))

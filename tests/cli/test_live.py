@@ -140,6 +140,8 @@ def test_whoever_does_not_wait_for_the_end_is_told_that_it_comes(raymega, contro
         (["resize", "demo", "--devices", "2", "--plan", "dp=2"], 2, "either --devices N or --plan"),
         (["resize", "demo", "--plan", "dp=2,pq=2"], 2, "'pq=2' names no axis. Axes are dp ("),
         (["resize", "demo", "--plan", "dp=two"], 2, "dp=two found; a number from 1 is wanted"),
+        (["resize", "demo", "--plan", f"dp={'9' * 5000}"], 2, "a number from 1 is wanted"),
+        (["resize", "demo", "--devices", "9" * 30], 2, "a whole number from 1 is wanted"),
         (["drain", "demo"], 2, "RUN and NODE, or RUN and --self"),
         (["drain", "demo", "node-3"], 2, "node-3 is no node of this cluster. Did you mean node-"),
         (["drain", "dmo", "node-1"], 5, "Did you mean demo?"),
