@@ -236,7 +236,7 @@ class ElasticConfig(Section):
     orphan_lease_s: Positive = 15.0
     """A worker that has not heard from its controller for so long ends itself; another one is there after 2 to 4 s."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
-    """Recoveries without a newly committed step before the run gives up."""
+    """Recoveries without a newly committed step before the run gives up; nodes that go are none if the step goes on."""
     standbys: Annotated[int, Field(ge=0)] = 0
     """Warm workers beside the mesh, on free devices; one takes a lost worker's place at the next boundary."""
     steady_s: NonNegative = 10.0

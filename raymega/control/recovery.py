@@ -15,7 +15,8 @@
    (`control.going_back`) the last rung is the only one.
 4. Survivors keep their process; a device that is free gets a fresh worker. A node on which a fresh worker did
    not come to life is a last resort.
-5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends.
+5. Without progress since the last recovery each attempt waits longer, and after `max_restarts` the run ends. That nodes
+   go, where the step is gone on with, is no such attempt: of a step of minutes many may go.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from raymega.control.out_of_memory import TooLarge, ease
 from raymega.control.outlook import Outlook, Wish
 from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.preparing import with_step_price
-from raymega.control.repairing import CannotMend, Mend, after, assignment_of, is_last_save, mend
+from raymega.control.repairing import CannotMend, Mend, after, assignment_of, is_last_save, is_of_nodes, mend
 from raymega.control.restoring import find, is_restoring, reason_of, restore
 from raymega.control.seating import number_of, seated
 from raymega.control.states import (
@@ -145,7 +146,8 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost} | set(mended.void if isinstance(mended, Mend) else ())
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
-    story = replace(_counted(state, _rewound(state.story, resume)), outlook=_after_move(state, now), validated=None)
+    counted = _counted(state, _rewound(state.story, resume), mended)
+    story = replace(counted, outlook=_after_move(state, now), validated=None)
     story = story.owing(save.step for save in state.saves)
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
@@ -276,10 +278,15 @@ def _rewound(story: Story, resume: Resume) -> Story:
     return story.back_to(resume.checkpoint)
 
 
-def _counted(state: Settling, story: Story) -> Story:
-    """One more recovery, and what it lost; where people have asked to go back it is neither."""
+def _counted(state: Settling, story: Story, mended: Mend | CannotMend) -> Story:
+    """One more recovery, and what it lost; where people have asked to go back it is neither.
+
+    Nor is it where nodes went and took nothing along that the step needs: whoever tries again does not fail again.
+    """
     if state.goes_back:
         return replace(story, furthest=story.committed)
+    if isinstance(mended, Mend) and not mended.anew and is_of_nodes(state):
+        return story
     lost = state.story.committed - story.committed
     rewinds = story.rewinds + (lost > 0)
     return replace(story, recoveries=story.recoveries + 1, rewinds=rewinds, steps_lost=story.steps_lost + lost)

@@ -104,6 +104,13 @@ def is_last_save(rules: Rules, state: Settling) -> bool:
     return state.saves_only or state.story.committed >= rules.steps
 
 
+def is_of_nodes(state: Settling) -> bool:
+    """Whether it broke since nodes went: that of everyone who is lost is known to be gone."""
+    story, lost = state.story, {worker for worker, _ in state.lost}
+    here = {node.node for node in story.nodes} - story.avoided
+    return bool(lost) and all(seat.node not in here for seat in state.seats if seat.worker in lost)
+
+
 def why_anew(rules: Rules, state: Settling) -> str:
     """Why nothing of the step that broke is gone on with; empty: it is, where that can be."""
     if state.move is not None:

@@ -138,3 +138,11 @@ def test_worker_seconds_are_of_devices_that_exist_and_time_without_any_is_told_b
     assert spent.seconds["idle"] < 1.0 * 4
     told = "\n".join(category_lines(done))
     assert ("no node to run on for" in told, "in no plan" in told) == (without_s > 0, True)
+
+
+def test_nodes_that_go_one_after_the_other_in_one_long_step_end_no_run() -> None:
+    gone = rows((0, 6), (100, 5), (150, 4), (200, 3), (250, 2), end_s=2000)
+    asked = config(dp=6, pp=1, elastic__max_restarts=1)
+    done = simulate(scenario(asked, trace=gone, full_step_s=300.0))
+    assert (done.ended, done.seen.rewinds, done.seen.repairs) == ("", 0, 1), "one repair, broken three times"
+    assert done.seen.steps > 0
