@@ -214,7 +214,7 @@ def _of_teams(scenario: Scenario) -> Config:
     config = scenario.config
     if scenario.cluster.free < 1 or scenario.cluster.nodes[0].free < 1:
         raise ConfigError("The first node of the cluster has no free device; a run needs one. Give it one.")
-    coarse = {"micro_batch_size": _coarse(config)} if scenario.in_bulk else {}
+    coarse = {"micro_batch_size": _coarse(scenario)} if scenario.in_bulk else {}
     config = config.model_copy(update={"training": config.training.model_copy(update=coarse)})
     if scenario.team == 1:
         return config
@@ -238,13 +238,15 @@ def _of_simulated(scenario: Scenario) -> dict[PlanSize, float]:
     }
 
 
-def _coarse(config: Config) -> int:
+def _coarse(scenario: Scenario) -> int:
     """Samples of the micro-batches that are told apart: of large runs, as many at once as leave enough of them.
 
     A step is timed with the micro-batches of the config; only what is left of a broken one is counted in these.
     """
-    batch, micro = config.training.batch_size, config.training.micro_batch_size
-    least = LEAST_EACH * number(config.parallelism.data_parallel_size)
+    config = scenario.config
+    batch, micro, asked = config.training.batch_size, config.training.micro_batch_size, config.parallelism
+    most = scenario.trace.most * scenario.cluster.nodes[0].free  # replicas, where their number is the planner's
+    least = LEAST_EACH * (most if asked.data_parallel_size == "auto" else asked.data_parallel_size)
     sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= least]
     return max(sizes, default=micro)
 
