@@ -5,13 +5,16 @@ effective fraction   30 nodes of one device lose one every ten minutes until 15 
 share of linear      spot nodes of a cloud that come and go; steps over those of as many node-seconds at the speed of 30
 
 Assumed here: a step of 30 nodes takes what the artifact's throughput says, others by this planner's model; a node has
-one device of 48 GB and 200 Gbit/s; devices that come are used at once (`elastic.steady_s` 0); no checkpoints, but on
-spot nodes of what is cut over replicas; hands as in `sim.times`. Micro-batches, meshes and what is kept where are of
-this file, so that the shapes fit into 48 GB in fp32: the artifact does not name them.
+one device of 48 GB and 200 Gbit/s; devices that come are used at once (`elastic.steady_s` 0); no checkpoints; hands as
+in `sim.times`. Micro-batches and meshes are of this file, so that the shapes fit into 48 GB: the artifact does not name
+them. Its engine keeps weights and optimizer in fp32, whole on each stage, counts 24 bytes a parameter, and recomputes
+blocks: for 6.7B that is a pipeline of four nodes at least, and so here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from raymega.config.load import load
 from raymega.config.resolve import resolve
@@ -23,8 +26,6 @@ from raymega.sim.simulate import Scenario
 from raymega.sim.times import times_on
 
 NODES = 30
-SAVED_EVERY = 2  # steps
-MANY = 1000
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
 
@@ -44,7 +45,7 @@ class Shape:
     effective: float
     of_linear: float
     p3_samples_per_s: float
-    lean: bool = False  # recomputes, cuts the optimizer's state over the replicas, logs messages in the hosts' memory
+    lean: bool = False  # recomputes, and logs messages in the hosts' memory
 
 
 SHAPES = (
@@ -56,47 +57,42 @@ SHAPES = (
           samples_per_s=38.5, effective=95.4, of_linear=72.6, p3_samples_per_s=22.5),
     Shape(name="GPT-3 2.7B", hidden=2560, layers=32, heads=32, seq_len=2048, batch=512, micro=1, pp=2,
           samples_per_s=9.21, effective=89.8, of_linear=73.0, p3_samples_per_s=5.42),
-    Shape(name="GPT-3 6.7B", hidden=4096, layers=32, heads=32, seq_len=2048, batch=1024, micro=1, pp=3,
+    Shape(name="GPT-3 6.7B", hidden=4096, layers=32, heads=32, seq_len=2048, batch=1024, micro=1, pp=4,
           lean=True, samples_per_s=5.51, effective=75.9, of_linear=60.3, p3_samples_per_s=2.68),
 )  # fmt: skip
 
 
-def config_of(shape: Shape, *, saved: bool = False) -> Config:
-    keys = {
+def config_of(shape: Shape, *, changes: Mapping[str, object] = MappingProxyType({})) -> Config:
+    """The run; `changes`: keys of its config and their values."""
+    keys: dict[str, object] = {
         "model.kind": "gpt2", "model.hidden_size": shape.hidden, "model.num_layers": shape.layers,
         "model.num_attention_heads": shape.heads, "model.tie_embeddings": "true", "data.seq_len": shape.seq_len,
         "training.batch_size": shape.batch, "training.micro_batch_size": shape.micro, "elastic.steady_s": 0,
         "parallelism.data_parallel_size": NODES // shape.pp, "parallelism.pipeline_model_parallel_size": shape.pp,
     }  # fmt: skip
     if shape.lean:
-        keys |= {
-            "parallelism.recompute": "full", "parallelism.shard_optimizer": "mirrored", "elastic.boundary_log": "host",
-        }  # fmt: skip
-    if saved:
-        keys |= {"checkpoint.every_steps": SAVED_EVERY, "elastic.max_restarts": MANY}
+        keys |= {"parallelism.recompute": "full", "elastic.boundary_log": "host"}
+    keys |= changes
     loaded = load("", source=shape.name, overrides=tuple(f"{key}={value}" for key, value in keys.items()))
     return resolve(loaded, vocab_size=50304, name="compared", seed=0)
 
 
-def compared(shape: Shape, trace: NodeTrace, *, most_passes: int = 0, saved: bool = False) -> Scenario:
+def compared(
+    shape: Shape, trace: NodeTrace, *, most_passes: int = 0, changes: Mapping[str, object] = MappingProxyType({})
+) -> Scenario:
     """A run of `shape` on the nodes of `trace`.
 
     Args:
         most_passes: as a scenario's; 0: repairs are counted in bulk, in seconds; the clock takes up to minutes.
-        saved: there are checkpoints, and no number of breaks without a step between them ends the run.
+        changes: as for `config_of`.
     """
     way = ethernet(200)
     nodes = tuple(Node(id=f"n{index}", devices=1, device=DEVICES["l40s"]) for index in range(NODES))
     cluster = Cluster(nodes=nodes, links=Links(device=way, node=way, rack=way))
     return Scenario(
-        config=config_of(shape, saved=saved), cluster=cluster, trace=trace, times=times_on(cluster),
+        config=config_of(shape, changes=changes), cluster=cluster, trace=trace, times=times_on(cluster),
         full_step_s=shape.batch / shape.samples_per_s, most_passes=most_passes,
     )  # fmt: skip
-
-
-def on_spot(shape: Shape, trace: NodeTrace, *, most_passes: int = 0) -> Scenario:
-    """As `compared`; what is cut over replicas is saved, since nodes go together, and with them both of its holders."""
-    return compared(shape, trace, most_passes=most_passes, saved=shape.lean)
 
 
 if __name__ == "__main__":
@@ -114,7 +110,7 @@ if __name__ == "__main__":
     print("               effective, 10 min       p3: of linear           samples/s              processor")
     for row in SHAPES:
         begun_s = time.process_time()
-        slow, real = (simulate(of(row, trace, most_passes=most)) for of, trace in ((compared, ten), (on_spot, spot)))
+        slow, real = (simulate(compared(row, trace, most_passes=most)) for trace in (ten, spot))
         print(
             f"{row.name:<14} {slow.effective_share:6.1%} ({row.effective} %)   {real.share_of_linear:8.1%} "
             f"({row.of_linear} %)  {real.samples_per_s:10.2f} ({row.p3_samples_per_s})   "
