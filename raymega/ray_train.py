@@ -32,10 +32,10 @@ from raymega.control.commands import WriteStep
 from raymega.control.events import CheckpointPublished, StopAsked
 from raymega.control.loop import Turn
 from raymega.driver.finding import end_of
-from raymega.driver.json_lines import read_lines
 from raymega.driver.preflight import resolved
-from raymega.driver.reading import Words, config_from
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.reading import Words, config_from
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import train
 from raymega.errors import ConfigError, RaymegaError
 from raymega.layout.checkpoint_layout import directory_of

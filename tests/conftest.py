@@ -43,7 +43,7 @@ def room(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def local_ray() -> Iterator[None]:
     """One Ray for all tests of the session that need one: a local one, or that of RAY_ADDRESS."""
-    from raymega.driver.ray_session import ray_session  # loads ray, which the pure layer must not
+    from raymega.driver.cluster.ray_session import ray_session  # loads ray, which the pure layer must not
 
     with ray_session(cpus=6):
         yield

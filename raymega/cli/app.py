@@ -52,7 +52,7 @@ def train(
       raymega train run.yaml --set parallelism.data_parallel_size=4 --set training.lr=6e-4
       raymega train runs/quick-otter/config.yaml --resume 200
     """
-    from raymega.driver.reading import config_of, resume_of
+    from raymega.driver.records.reading import config_of, resume_of
 
     read, start = config_of(config, overrides=tuple(sets)), resume_of(resume)
     if dry_run:
@@ -82,9 +82,9 @@ def status(
       raymega status quick-otter --cluster calibration.yaml
       raymega status quick-otter --workers
     """
-    from raymega.driver.reading import run_directory
-    from raymega.driver.run_status import status_of
-    from raymega.driver.worker_times import worker_lines
+    from raymega.driver.records.reading import run_directory
+    from raymega.driver.records.run_status import status_of
+    from raymega.driver.records.worker_times import worker_lines
     from raymega.report.foretold import foretold, foretold_json, foretold_text
 
     directory = run_directory(run)
@@ -115,7 +115,7 @@ def report(
     """
     from pathlib import Path
 
-    from raymega.driver.reading import run_directory
+    from raymega.driver.records.reading import run_directory
     from raymega.report.report import write_report
 
     typer.echo(write_report(run_directory(run), cluster=cluster, out=Path(out) if out else None))
@@ -140,7 +140,7 @@ def dashboard(
         return
     from pathlib import Path
 
-    from raymega.driver.run_dir import write_whole
+    from raymega.driver.records.run_dir import write_whole
 
     write_whole(Path(out), text)
 
@@ -165,7 +165,7 @@ def sample(
 
     Example: raymega sample quick-otter "To be, or not to be" --tokens 60
     """
-    from raymega.driver.reading import checkpoint_of, run_directory
+    from raymega.driver.records.reading import checkpoint_of, run_directory
     from raymega.worker.sample import Draws, sample_text
 
     found = run_directory(run)
@@ -243,7 +243,7 @@ def ckpt_ls(run: Run, as_json: Json = False) -> None:
     """
     from raymega.checkpoint.verify import list_checkpoints
     from raymega.cli.ckpt_table import data, table
-    from raymega.driver.reading import checkpoints_uri
+    from raymega.driver.records.reading import checkpoints_uri
 
     rows = list_checkpoints(checkpoints_uri(run))
     typer.echo(json.dumps(data(rows)) if as_json else table(rows))
@@ -257,7 +257,7 @@ def ckpt_verify(run: Run, as_json: Json = False) -> None:
     """
     from raymega.checkpoint.verify import verify
     from raymega.cli.ckpt_table import data, read_in_full
-    from raymega.driver.reading import checkpoints_uri
+    from raymega.driver.records.reading import checkpoints_uri
 
     report = verify(checkpoints_uri(run))
     typer.echo(json.dumps(data(report.rows)) if as_json else read_in_full(report.rows))

@@ -6,7 +6,7 @@ from raymega.config.schema import Config
 from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.paths import with_absolute_paths
 from raymega.driver.preflight import inputs_of
-from raymega.driver.trackers import check_trackers
+from raymega.driver.sinks.trackers import check_trackers
 from raymega.model_shape import parameter_count, state_bytes, token_flops
 
 

@@ -12,9 +12,9 @@ import ray
 
 from raymega.config.chaos import parse
 from raymega.control.commands import Answer
-from raymega.driver.drain import node_named, this_node
+from raymega.driver.cluster.drain import node_named, this_node
 from raymega.driver.finding import directory_named, end_of, live_run, name_of
-from raymega.driver.trace_replay import Laid, Replay
+from raymega.driver.hands.trace_replay import Laid, Replay
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
 from raymega.sim.drawing import time_words

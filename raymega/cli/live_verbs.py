@@ -69,7 +69,7 @@ def drain(
       raymega drain --self --deadline 25
     """
     if not run and itself:
-        from raymega.driver.node_wrapper import leave_here
+        from raymega.driver.cluster.node_wrapper import leave_here
 
         raise typer.Exit(leave_here(deadline_s=deadline))
     if not run or itself == bool(node):
@@ -138,7 +138,7 @@ def node(
 
     Example: raymega node --deadline 25 -- ray start --block --address=head:6379
     """
-    from raymega.driver.node_wrapper import run_node
+    from raymega.driver.cluster.node_wrapper import run_node
 
     raise typer.Exit(run_node(command, deadline_s=deadline))
 

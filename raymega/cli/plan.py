@@ -12,7 +12,7 @@ from typing import Any
 
 from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
-from raymega.driver.reading import read_hardware
+from raymega.driver.records.reading import read_hardware
 from raymega.errors import ConfigError
 from raymega.plan.advice import Advice, advise
 from raymega.plan.cluster import Cluster

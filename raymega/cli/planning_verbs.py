@@ -29,7 +29,7 @@ def plan(
       raymega plan gpt3-175b --cluster dgx-a100:192 --precision bf16 --explain
     """
     from raymega.cli.plan import plan_report, precision_of
-    from raymega.driver.reading import config_of
+    from raymega.driver.records.reading import config_of
 
     read = config_of(config, overrides=tuple(sets))
     report = plan_report(read, cluster=cluster, precision=precision_of(precision), survivors=survivors)
@@ -102,7 +102,7 @@ def simulate(
     """
     from raymega.cli.plan import precision_of
     from raymega.cli.simulate import Asked, simulation_report
-    from raymega.driver.reading import config_of
+    from raymega.driver.records.reading import config_of
 
     read = config_of(config, overrides=tuple(sets))
     asked = Asked(

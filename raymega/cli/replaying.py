@@ -12,10 +12,10 @@ from typing import Any
 import raymega
 from raymega.config.rules import NAME, plain_name
 from raymega.driver.finding import end_of
-from raymega.driver.replay import heads, told
-from raymega.driver.retelling import script_of
-from raymega.driver.run_dir import RunDirectory, write_whole
-from raymega.driver.script import Line, script_text
+from raymega.driver.records.replay import heads, told
+from raymega.driver.records.retelling import script_of
+from raymega.driver.records.run_dir import RunDirectory, write_whole
+from raymega.driver.records.script import Line, script_text
 from raymega.errors import ClusterError, ConfigError, StateError
 
 

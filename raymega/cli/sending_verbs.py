@@ -32,7 +32,7 @@ def submit(
       raymega submit run.yaml --set run.dir=/shared/runs --set checkpoint.path=s3://bucket/demo
     """
     from raymega.cli.submitting import submitted
-    from raymega.driver.reading import config_of, resume_of
+    from raymega.driver.records.reading import config_of, resume_of
 
     read = config_of(config, overrides=tuple(sets))
     job = submitted(
@@ -63,8 +63,8 @@ def export(
       raymega export quick-otter weights
       raymega export runs/quick-otter s3://bucket/weights --step 200
     """
-    from raymega.driver.exporting import export_run
-    from raymega.driver.reading import run_directory
+    from raymega.driver.records.exporting import export_run
+    from raymega.driver.records.reading import run_directory
 
     typer.echo(str(export_run(run_directory(run), to=path, step=step)))
 
@@ -87,7 +87,7 @@ def fork(
       raymega fork quick-otter longer --step 120 --set training.steps=5000 --set parallelism.data_parallel_size=4
     """
     from raymega.driver.forking import fork_run
-    from raymega.driver.reading import run_directory
+    from raymega.driver.records.reading import run_directory
 
     typer.echo(str(fork_run(run_directory(run), name=name, step=step, overrides=tuple(sets))))
 
@@ -110,8 +110,8 @@ def replay(
       raymega replay quick-otter --go
     """
     from raymega.cli.replaying import gone_through, retold, written
-    from raymega.driver.outlasting import outlasting
-    from raymega.driver.reading import run_directory
+    from raymega.driver.process.outlasting import outlasting
+    from raymega.driver.records.reading import run_directory
 
     found = run_directory(run)
     told = retold(found, name=name or f"{found.path.name}-again")

@@ -12,8 +12,8 @@ from raymega.cli.size import read_prices
 from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
-from raymega.driver.reading import is_run, read_hardware, run_directory
-from raymega.driver.replay import heads, told
+from raymega.driver.records.reading import is_run, read_hardware, run_directory
+from raymega.driver.records.replay import heads, told
 from raymega.errors import ConfigError, StateError
 from raymega.plan.cluster import Cluster
 from raymega.plan.hardware import LARGEST, Precision, is_positive

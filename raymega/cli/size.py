@@ -14,7 +14,7 @@ import yaml
 
 from raymega.cli.vocabulary import Known, with_vocabulary
 from raymega.config.load import load
-from raymega.driver.reading import config_of
+from raymega.driver.records.reading import config_of
 from raymega.errors import ConfigError
 from raymega.plan.sizing import (
     TOKENS_PER_PARAMETER,

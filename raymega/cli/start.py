@@ -6,7 +6,7 @@
     | head       OutputLost           not a word: who read has enough                   141
 
 Ray's own handler for SIGTERM raises the same. Whatever is open is closed on the way out. A run that trains answers
-the signals itself (`driver.client.signals`), and needs no output (`driver.outlasting`).
+the signals itself (`driver.client.signals`), and needs no output (`driver.process.outlasting`).
 """
 
 import io
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TextIO
 
-from raymega.driver.outlasting import OutputLost, Written, raise_lost, tell
+from raymega.driver.process.outlasting import OutputLost, Written, raise_lost, tell
 
 UNTOLD = 2
 OUT, ERR = 1, 2

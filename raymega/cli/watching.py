@@ -7,12 +7,12 @@ step 120  loss 4.8123  1,772 tokens/s  dp=2 tp=1 pp=2
 import time
 from collections.abc import Iterator
 
-from raymega.driver.json_lines import read_lines
-from raymega.driver.lock import read_owner
-from raymega.driver.rank_log import log_of_rank
-from raymega.driver.reading import run_directory
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import status_of
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.rank_log import log_of_rank
+from raymega.driver.records.reading import run_directory
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.run_status import status_of
 
 LOOK_S = 0.5
 

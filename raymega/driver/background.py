@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from raymega.config.load import load
-from raymega.driver.reading import resume_of
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.reading import resume_of
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import train
 from raymega.errors import RaymegaError
 

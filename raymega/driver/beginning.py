@@ -17,11 +17,11 @@ from raymega.control.events import ControllerTakenOver
 from raymega.control.loop import Turn
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, State, first_state
-from raymega.driver.journal import Inherited, Journal, JournalHead
-from raymega.driver.progress import Progress
-from raymega.driver.replay import chain, cuts_of, told
-from raymega.driver.snapshot import Snapshot, read_snapshot
-from raymega.driver.tenure import Tenure
+from raymega.driver.records.journal import Inherited, Journal, JournalHead
+from raymega.driver.records.progress import Progress
+from raymega.driver.records.replay import chain, cuts_of, told
+from raymega.driver.records.snapshot import Snapshot, read_snapshot
+from raymega.driver.records.tenure import Tenure
 
 Chain = tuple[tuple[Path, JournalHead], ...]
 TURNS_KEPT = 1024  # far more than what a client has not read, or a sink not written, when a controller dies

@@ -22,14 +22,14 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymega.control.states import StopBy
+from raymega.driver.cluster.node_watch import Row
+from raymega.driver.cluster.ray_private import draining_nodes, is_head
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.controller import RemoteController
+from raymega.driver.hands.worker_group import end_leftovers
 from raymega.driver.launch import Launch, controller_name
-from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
-from raymega.driver.node_watch import Row
-from raymega.driver.ray_private import draining_nodes, is_head
-from raymega.driver.ray_session import NAMESPACE
-from raymega.driver.worker_group import end_leftovers
+from raymega.driver.records.lock import RunLock
 from raymega.errors import ClusterError, ConfigError, RaymegaError
 from raymega.plan.cluster import NodeId, is_spot
 

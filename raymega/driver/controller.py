@@ -31,23 +31,23 @@ from raymega.control.loop import run
 from raymega.control.policy import Rules
 from raymega.control.sharing import Claim
 from raymega.control.states import Failed, Finished, StopBy
-from raymega.driver.asking import OVER, Wish
 from raymega.driver.beginning import Beginning, begin, take_over
-from raymega.driver.by_name import named
-from raymega.driver.chaos import check_orders
 from raymega.driver.going_on import back_to
-from raymega.driver.json_lines import read_lines
+from raymega.driver.hands.asking import OVER, Wish
+from raymega.driver.hands.chaos import check_orders
+from raymega.driver.hands.place import Place
+from raymega.driver.hands.publishing import Publisher
+from raymega.driver.hands.ray_runtime import RayRuntime
+from raymega.driver.hands.trace_replay import Laid, Replay
+from raymega.driver.hands.worker_group import end_leftovers
 from raymega.driver.launch import Launch, controller_name
-from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News, Told
-from raymega.driver.place import Place
-from raymega.driver.publishing import Publisher
-from raymega.driver.ray_runtime import RayRuntime
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.threads import start_thread
-from raymega.driver.trace_replay import Laid, Replay
+from raymega.driver.process.by_name import named
+from raymega.driver.process.threads import start_thread
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.lock import RunLock
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.watchers import watchers
-from raymega.driver.worker_group import end_leftovers
 from raymega.errors import ClusterError, RaymegaBug, RaymegaError, Superseded
 
 SILENT_S = 2.0  # an owner asks every half second

@@ -29,8 +29,8 @@ from raymega.data.inputs import expand
 from raymega.data.manifest import Manifest
 from raymega.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of_json
 from raymega.data.write import NOTHING_TRAINED, Layout, write_dataset
-from raymega.driver.ray_data import quiet, tables_of
-from raymega.driver.ray_session import ray_session
+from raymega.driver.cluster.ray_data import quiet, tables_of
+from raymega.driver.cluster.ray_session import ray_session
 from raymega.errors import ConfigError, DataError
 
 STORE_BYTES = 32 << 20

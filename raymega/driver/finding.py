@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from shlex import quote
 from typing import Any
 
-from raymega.driver.json_lines import read_lines
+from raymega.driver.cluster.ray_session import ray_of
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
-from raymega.driver.lock import read_owner
-from raymega.driver.ray_session import ray_of
-from raymega.driver.reading import run_directory
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.reading import run_directory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError, StateError
 
 

@@ -26,12 +26,12 @@ from raymega.config.load import load, to_yaml
 from raymega.config.schema import Config
 from raymega.data.open_data import open_data
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.events_sink import FORKED
 from raymega.driver.going_on import kept_of, needs_of, refuse_unlike
-from raymega.driver.json_lines import read_lines
 from raymega.driver.paths import with_absolute_paths
-from raymega.driver.reading import resume_of
-from raymega.driver.run_dir import RunDirectory, cannot_write, write_whole
+from raymega.driver.records.events_sink import FORKED
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.reading import resume_of
+from raymega.driver.records.run_dir import RunDirectory, cannot_write, write_whole
 from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_layout import directory_of
 

@@ -19,8 +19,8 @@ from raymega.checkpoint.store import open_store
 from raymega.config.schema import Config
 from raymega.control.events import RewindAsked
 from raymega.control.states import Checkpoint
-from raymega.driver.by_name import named
-from raymega.driver.publishing import TOKENS_TOTAL
+from raymega.driver.hands.publishing import TOKENS_TOTAL
+from raymega.driver.process.by_name import named
 from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo, misfits, tensors_of
 from raymega.layout.param_layout import param_specs

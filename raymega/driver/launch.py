@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from raymega.config.schema import Config
 from raymega.control.states import Checkpoint
-from raymega.driver.node_watch import Device
-from raymega.driver.progress import Facts
-from raymega.driver.publishing import Imprint
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.cluster.node_watch import Device
+from raymega.driver.hands.publishing import Imprint
+from raymega.driver.records.progress import Facts
+from raymega.driver.records.run_dir import RunDirectory
 
 OWNER_LEASE_S = 5.0
 
@@ -37,7 +37,7 @@ class Launch:
     imprint: Imprint
     facts: Facts
     eval_batches: int = 0
-    sources: str = "raymega.driver.sources:data_sources"
+    sources: str = "raymega.driver.hands.sources:data_sources"
     factory: str = "raymega.worker.worker:Worker"
     checkpoint: Checkpoint | None = None
     began_t: float = field(default_factory=time.time)

@@ -26,12 +26,12 @@ from raymega.control.events import (
     SetAsked,
 )
 from raymega.driver.arguments import rate, seconds, whole, whole_or_none
-from raymega.driver.asking import Wish
-from raymega.driver.drain import tell_ray
+from raymega.driver.cluster.drain import tell_ray
+from raymega.driver.cluster.ray_session import NAMESPACE
+from raymega.driver.hands.asking import Wish
+from raymega.driver.hands.trace_replay import Laid, Replay
 from raymega.driver.launch import controller_name
 from raymega.driver.news import Ended
-from raymega.driver.ray_session import NAMESPACE
-from raymega.driver.trace_replay import Laid, Replay
 from raymega.errors import ClusterError, ConfigError, RaymegaError
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId

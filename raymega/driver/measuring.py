@@ -27,7 +27,7 @@ import torch
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Group, GroupSpec
 from raymega.comm.store import RendezvousStore
-from raymega.driver.children import running
+from raymega.driver.process.children import running
 from raymega.errors import ClusterError
 
 SIDE = 512

@@ -22,8 +22,8 @@ import torch
 from raymega.config.load import load
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.children import running
 from raymega.driver.measuring import LIMIT_S, MeasuredDevice
+from raymega.driver.process.children import running
 from raymega.errors import ClusterError
 from raymega.model.backward import run_backward
 from raymega.model.stage import PassContext, StageModel, build_stage

@@ -25,12 +25,12 @@ from raymega.config.schema import Config
 from raymega.control.states import Checkpoint
 from raymega.data.open_data import OpenData, open_data
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.by_name import named
+from raymega.driver.cluster.in_a_job import is_in_a_job
 from raymega.driver.going_on import kept_of, needs_of, place_of, refuse_unlike
-from raymega.driver.in_a_job import is_in_a_job
 from raymega.driver.names import draw_name
 from raymega.driver.paths import refuse_relative, with_absolute_paths
-from raymega.driver.run_dir import RunDirectory, write_whole
+from raymega.driver.process.by_name import named
+from raymega.driver.records.run_dir import RunDirectory, write_whole
 from raymega.driver.starting_from import check_origin, checkpoint_at
 from raymega.model_shape import checkpoint_bytes, parameter_count
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from raymega.config.schema import Config
+from raymega.driver.cluster.ray_session import ray_of
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
-from raymega.driver.lock import Owner, read_owner
-from raymega.driver.ray_session import ray_of
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.lock import Owner, read_owner
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 
 LOOK_S, ASK_S = 0.2, 5.0

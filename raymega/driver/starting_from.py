@@ -14,7 +14,7 @@ from raymega.checkpoint.find import newest_complete, read_manifest, reading, ste
 from raymega.checkpoint.store import Store, open_store
 from raymega.config.schema import Config
 from raymega.driver.going_on import tensors_of_model
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import StateError
 from raymega.layout.checkpoint_layout import MANIFEST
 from raymega.layout.checkpoint_manifest import Manifest, misfits

@@ -22,20 +22,20 @@ from raymega.checkpoint.find import newest_complete
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle, follow, signals
-from raymega.driver.console import Console
+from raymega.driver.cluster.in_a_job import leave, leaves_after_s
+from raymega.driver.cluster.node_watch import Device, Row, cluster_of, device_of
+from raymega.driver.cluster.ray_session import ray_session, starts_ray
 from raymega.driver.going_on import kept_of
-from raymega.driver.in_a_job import leave, leaves_after_s
+from raymega.driver.hands.publishing import Imprint
 from raymega.driver.launch import Launch
-from raymega.driver.live_view import open_console
-from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended, News
-from raymega.driver.node_watch import Device, Row, cluster_of, device_of
-from raymega.driver.outlasting import outlasting, tell
 from raymega.driver.preflight import Prepared, Resume, prepare, resolved, set_later_aside, write_config
-from raymega.driver.progress import Facts, Memory
-from raymega.driver.publishing import Imprint
-from raymega.driver.ray_session import ray_session, starts_ray
-from raymega.driver.trackers import check_trackers
+from raymega.driver.process.outlasting import outlasting, tell
+from raymega.driver.records.lock import RunLock
+from raymega.driver.records.progress import Facts, Memory
+from raymega.driver.sinks.console import Console
+from raymega.driver.sinks.live_view import open_console
+from raymega.driver.sinks.trackers import check_trackers
 from raymega.model_shape import token_flops
 from raymega.plan.host_room import refuse_copies_without_room
 from raymega.plan.job import job_of

@@ -7,17 +7,17 @@ from pathlib import Path
 from raymega.config.schema import Config
 from raymega.control.loop import Watcher
 from raymega.driver.beginning import Beginning
-from raymega.driver.by_name import loading
-from raymega.driver.events_sink import EventsSink
-from raymega.driver.in_thread import InThread, Sink
-from raymega.driver.live_figures import Vitals
-from raymega.driver.live_metrics_sink import LiveMetricsSink
-from raymega.driver.metrics_sink import MetricsSink
-from raymega.driver.progress import Facts, Progress
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.snapshot import Snapshots
-from raymega.driver.summary import SummaryFile
-from raymega.driver.trackers import TrackerSink, open_trackers
+from raymega.driver.process.by_name import loading
+from raymega.driver.process.in_thread import InThread, Sink
+from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.metrics_sink import MetricsSink
+from raymega.driver.records.progress import Facts, Progress
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.snapshot import Snapshots
+from raymega.driver.records.summary import SummaryFile
+from raymega.driver.sinks.live_figures import Vitals
+from raymega.driver.sinks.live_metrics_sink import LiveMetricsSink
+from raymega.driver.sinks.trackers import TrackerSink, open_trackers
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def watchers(
 
 def _tensorboard(folder: Path, *, step: int, t: float) -> Sink:
     with loading():
-        from raymega.driver.tensorboard_sink import TensorBoardSink  # loads tensorboardX, and that torch: seconds
+        from raymega.driver.sinks.tensorboard_sink import TensorBoardSink  # loads tensorboardX, and that torch: seconds
 
     return TensorBoardSink(folder, step=step, t=t)
 

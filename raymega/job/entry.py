@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from raymega.driver.reading import config_of, resume_of
+from raymega.driver.records.reading import config_of, resume_of
 from raymega.driver.resubmitting import wait_for_the_run_before
 from raymega.driver.train import train
 from raymega.errors import ConfigError, RaymegaError

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from raymega.driver.in_a_job import is_in_a_job
+from raymega.driver.cluster.in_a_job import is_in_a_job
 
 NEEDED = "ray"
 WORKER_COMMAND, GCS = "--python_worker_command=", "--gcs-address="

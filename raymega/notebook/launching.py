@@ -15,11 +15,11 @@ from typing import Any
 from raymega.config.load import to_yaml
 from raymega.config.schema import Config
 from raymega.driver.background import spawn
-from raymega.driver.lock import Owner, read_owner
+from raymega.driver.cluster.ray_access import TOKEN_VARIABLE
 from raymega.driver.preflight import resolved
-from raymega.driver.ray_access import TOKEN_VARIABLE
-from raymega.driver.reading import Words, config_from, run_directory
-from raymega.driver.run_dir import RunDirectory, write_whole
+from raymega.driver.records.lock import Owner, read_owner
+from raymega.driver.records.reading import Words, config_from, run_directory
+from raymega.driver.records.run_dir import RunDirectory, write_whole
 from raymega.driver.train import train
 from raymega.errors import ConfigError
 from raymega.notebook.run import Run

@@ -9,7 +9,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from raymega.driver.reading import Words, config_from
+from raymega.driver.records.reading import Words, config_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
 from raymega.driver.background import last_words
+from raymega.driver.cluster.ray_session import ray_of
 from raymega.driver.finding import end_of, refuse_if_over
-from raymega.driver.json_lines import Line
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
-from raymega.driver.lock import read_owner
-from raymega.driver.ray_session import ray_of
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import Line
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError
 from raymega.mesh import Mesh
 from raymega.plan.plan import Plan
@@ -59,7 +59,7 @@ def drained(live: LiveRun, node: str, *, deadline_s: float) -> Answer:
     """Have the run leave a node, by its id or its beginning, host, or address. Raises: ConfigError."""
     import ray
 
-    from raymega.driver.drain import node_named
+    from raymega.driver.cluster.drain import node_named
 
     return live.drain(node_named(node, rows=ray.nodes()), deadline_s=deadline_s, cause="run.drain")[0]
 

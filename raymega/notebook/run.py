@@ -18,15 +18,15 @@ from typing import Any
 import pyarrow as pa
 
 from raymega.control.commands import Answer
-from raymega.driver.accounting import progress_of
 from raymega.driver.arguments import whole
-from raymega.driver.json_lines import read_lines
 from raymega.driver.live_run import LiveRun
-from raymega.driver.lock import read_owner
-from raymega.driver.rank_log import log_of_rank
-from raymega.driver.reading import checkpoint_of, sets_of
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import RunStatus, status_of
+from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.rank_log import log_of_rank
+from raymega.driver.records.reading import checkpoint_of, sets_of
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError
 from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import drained, how_it_ended, mesh_asked, order_to_kill, reached
@@ -119,7 +119,7 @@ class Run:
 
     def export(self, path: str | Path, *, step: int | str = "auto") -> str:
         """Write the newest checkpoint's parameters as safetensors into the directory `path`; what was written."""
-        from raymega.driver.exporting import export_run
+        from raymega.driver.records.exporting import export_run
 
         return str(export_run(self.directory, to=str(path), step=str(step)))
 

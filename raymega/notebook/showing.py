@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 
 from raymega.control.goodput import GOOD
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import RunStatus, status_with
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.run_status import RunStatus, status_with
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_picture
 from raymega.pictures.shares import shares_picture

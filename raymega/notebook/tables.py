@@ -9,8 +9,8 @@ from dataclasses import fields
 
 import pyarrow as pa
 
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.metrics import StepRecord
 
 

@@ -12,7 +12,7 @@ In a terminal, a line for each place that a worker had.
 import html
 from collections.abc import Iterator
 
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.notebook.showing import Drawn, captioned, page
 from raymega.pictures.meshes import mesh_history_picture
 from raymega.pictures.scale import time_words

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from raymega.driver.arguments import whole_or_none
-from raymega.driver.json_lines import Line, read_lines
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import Line, read_lines
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ClusterError, StateError
 from raymega.notebook.reaching import LOOK_S, going_on, how_it_ended
 

@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any
 
 from raymega.config.schema import Config
-from raymega.driver.accounting import progress_of
-from raymega.driver.json_lines import read_lines
-from raymega.driver.progress import Progress
-from raymega.driver.reading import read_hardware
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.progress import Progress
+from raymega.driver.records.reading import read_hardware
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import Constants

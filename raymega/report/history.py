@@ -23,10 +23,10 @@ from raymega.control.states import (
     plan_of,
     seats_of,
 )
-from raymega.driver.accounting import progress_along
-from raymega.driver.journal import JournalHead
-from raymega.driver.progress import Progress
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.accounting import progress_along
+from raymega.driver.records.journal import JournalHead
+from raymega.driver.records.progress import Progress
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.pictures.meshes import Doing, Stay
 from raymega.plan.plan import Plan, WorkerId
 

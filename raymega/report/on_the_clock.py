@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raymega.config.schema import Config
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 from raymega.pictures.steps import Bar, Row
 from raymega.pipeline.timeline import Timeline

@@ -14,9 +14,9 @@ from typing import Any
 
 from raymega.config.schema import Config
 from raymega.control.goodput import GOOD
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory, write_whole
-from raymega.driver.run_status import RunStatus, status_with
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory, write_whole
+from raymega.driver.records.run_status import RunStatus, status_with
 from raymega.pictures.colors import CATEGORIES, EVENTS
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_history_picture, mesh_picture

@@ -97,7 +97,7 @@ def test_an_error_ends_with_the_exit_code_of_whose_fault_it_is(
     def fail(word: str) -> None:
         raise kind("what, rule, way out")
 
-    monkeypatch.setattr("raymega.driver.reading.run_directory", fail)
+    monkeypatch.setattr("raymega.driver.records.reading.run_directory", fail)
     ended = raymega("status", "demo")
     assert (ended.code, "what, rule, way out" in ended.err) == (code, True)
 

@@ -19,10 +19,13 @@ import yaml
 from raymega.data.manifest import MANIFEST
 from raymega.data.pack import PackedRows
 from raymega.data.token_file import open_shard, write_shard
-from raymega.driver import data_prepare, train  # noqa: F401  loaded while it may be: some tests give up the right to
+from raymega.driver import (
+    data_prepare,  # noqa: F401  loaded while it may be: some tests give up the right to
+    train,
+)
+from raymega.driver.cluster.ray_session import RaySession
 from raymega.driver.launch import Launch
-from raymega.driver.lock import Owner
-from raymega.driver.ray_session import RaySession
+from raymega.driver.records.lock import Owner
 from raymega.errors import ClusterError
 from tests.checkpoint.worlds import save
 from tests.data.corpora import prepare_here

@@ -4,13 +4,13 @@ import pytest
 
 from raymega.control.outlook import Drain, Outlook
 from raymega.control.states import Seat, first_state, with_story
-from raymega.driver.accounting import progress_of
-from raymega.driver.exposure import Exposure
-from raymega.driver.progress import Facts, Progress
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import draining_of, resume_step_of, standbys_of, status_of
-from raymega.driver.summary import goodput_lines
-from raymega.driver.time_sheets import TimeSheets
+from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.exposure import Exposure
+from raymega.driver.records.progress import Facts, Progress
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.run_status import draining_of, resume_step_of, standbys_of, status_of
+from raymega.driver.records.summary import goodput_lines
+from raymega.driver.records.time_sheets import TimeSheets
 from raymega.worker.time_sheet import Spent
 from tests.driver.test_accounting import CONFIG, trained
 

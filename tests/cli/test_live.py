@@ -14,8 +14,8 @@ from raymega.config.load import load, to_yaml
 from raymega.control.commands import Answer
 from raymega.control.events import DrainAsked, ResizeAsked
 from raymega.driver.live_run import LiveRun
-from raymega.driver.lock import RunLock
 from raymega.driver.news import Ended
+from raymega.driver.records.lock import RunLock
 from raymega.errors import ConfigError, StateError
 from raymega.mesh import Mesh
 

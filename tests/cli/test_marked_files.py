@@ -11,7 +11,7 @@ from raymega.cli.simulate import Asked, trace_of
 from raymega.cli.size import read_prices
 from raymega.config.schedule_table import rows_of_table
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.reading import config_of, read_hardware
+from raymega.driver.records.reading import config_of, read_hardware
 from raymega.errors import ConfigError
 from raymega.plan.cluster_presets import cluster_of
 

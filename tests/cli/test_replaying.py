@@ -9,7 +9,7 @@ import pytest
 import raymega as package
 from raymega.cli.replaying import gone_through, retold
 from raymega.control.events import SetAsked
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 from tests.report.told_runs import told_run
 

@@ -9,7 +9,7 @@ import pytest
 
 from raymega.config.load import load, to_yaml
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.lock import RunLock
+from raymega.driver.records.lock import RunLock
 from tests.checkpoint.worlds import save
 from tests.driver.test_forking import CONFIG
 

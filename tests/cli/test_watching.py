@@ -7,7 +7,7 @@ import pytest
 
 from raymega.cli.watching import followed, log_text, standings
 from raymega.config.load import load, to_yaml
-from raymega.driver.lock import RunLock
+from raymega.driver.records.lock import RunLock
 from raymega.errors import ConfigError, StateError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.cluster.ray_session import NAMESPACE
 from tests.driver.rig import Rig
 from tests.waiting import eventually
 

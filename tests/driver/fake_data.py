@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raymega.config.schema import Config
-from raymega.driver.feeder import Sources
+from raymega.driver.hands.feeder import Sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 from raymega.config.schema import Config
 from raymega.driver.controller import Controller
+from raymega.driver.hands.publishing import Imprint
 from raymega.driver.launch import Launch
-from raymega.driver.progress import Facts
-from raymega.driver.publishing import Imprint
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.progress import Facts
+from raymega.driver.records.run_dir import RunDirectory
 from tests.driver.following import Following
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from raymega.control.loop import Turn, Watcher, run
 from raymega.control.states import Checkpoint, Failed, Finished, first_state
-from raymega.driver.journal import Journal, JournalHead
-from raymega.driver.tenure import Tenure
+from raymega.driver.records.journal import Journal, JournalHead
+from raymega.driver.records.tenure import Tenure
 from tests.control.fake_hands import FakeHands, brain, nodes
 
 

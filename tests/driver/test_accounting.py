@@ -16,11 +16,11 @@ from raymega.control.brain import brain_of
 from raymega.control.loop import Watcher, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint
-from raymega.driver.accounting import progress_of
 from raymega.driver.beginning import begin
-from raymega.driver.progress import Progress
-from raymega.driver.replay import heads, told
-from raymega.driver.run_dir import RunDirectory, write_whole
+from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.progress import Progress
+from raymega.driver.records.replay import heads, told
+from raymega.driver.records.run_dir import RunDirectory, write_whole
 from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns
 

@@ -2,7 +2,7 @@
 
 from raymega.control.commands import Answer
 from raymega.control.events import DrainAsked, ResizeAsked
-from raymega.driver.asking import OVER, Desk
+from raymega.driver.hands.asking import OVER, Desk
 
 DRAIN = DrainAsked(request=0, node="n1", by_t=1030.0, cause="asked for")
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raymega.driver.by_name import named
+from raymega.driver.process.by_name import named
 from tests.waiting import LIMIT_S
 
 FIRST = """

@@ -1,7 +1,7 @@
 """What a run lacks is asked for once, and taken back with the run."""
 
 from raymega.config.schema import Config
-from raymega.driver.capacity import Bundles, Capacity, bundles_of, request_bundles
+from raymega.driver.cluster.capacity import Bundles, Capacity, bundles_of, request_bundles
 from tests.driver.test_small import row
 
 

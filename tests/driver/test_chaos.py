@@ -7,7 +7,7 @@ import pytest
 from raymega.config.proposal import with_values
 from raymega.config.schema import Config
 from raymega.control.events import DrainAsked
-from raymega.driver.chaos import ChaosHands, check_orders
+from raymega.driver.hands.chaos import ChaosHands, check_orders
 from raymega.errors import ConfigError
 from raymega.worker.interface import ChaosAsked
 

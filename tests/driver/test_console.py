@@ -8,9 +8,9 @@ from rich.console import Console as RichConsole
 
 from raymega.config.schema import Config, LogConfig, ModelConfig, TrainingConfig
 from raymega.control.loop import Turn
-from raymega.driver.console import LineConsole, Repeats, transition_text
-from raymega.driver.live_view import LiveConsole, curve, open_console
-from raymega.driver.progress import Facts, Memory
+from raymega.driver.records.progress import Facts, Memory
+from raymega.driver.sinks.console import LineConsole, Repeats, transition_text
+from raymega.driver.sinks.live_view import LiveConsole, curve, open_console
 from tests.driver.runs import turns_of
 from tests.driver.test_sinks import RESIZED
 

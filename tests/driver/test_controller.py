@@ -9,7 +9,7 @@ import pytest
 
 from raymega.control.events import GenerationLeft, StepCommitted, WorkerLost, WorkersReady
 from raymega.driver.controller import Controller
-from raymega.driver.worker_times import read_times
+from raymega.driver.records.worker_times import read_times
 from tests.driver.rig import Rig, Run
 
 pytestmark = pytest.mark.ray

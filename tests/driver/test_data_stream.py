@@ -13,8 +13,8 @@ import ray
 
 from raymega.config.schema import Blend, DataConfig
 from raymega.data.open_data import OpenData, open_data
-from raymega.driver import data_stream
-from raymega.driver.data_stream import train_stream, valid_stream
+from raymega.driver.hands import data_stream
+from raymega.driver.hands.data_stream import train_stream, valid_stream
 from raymega.errors import DataError
 from raymega.layout.data_order import DataOrder
 from tests.data.corpora import number_of, numbered_rows, prepare_here

@@ -3,8 +3,8 @@
 import pytest
 
 from raymega.control.events import DrainAsked
-from raymega.driver.drain import node_named, tell_ray
-from raymega.driver.ray_private import HEAD_RESOURCE, can_drain, can_see_drains
+from raymega.driver.cluster.drain import node_named, tell_ray
+from raymega.driver.cluster.ray_private import HEAD_RESOURCE, can_drain, can_see_drains
 from raymega.errors import ConfigError
 from tests.driver.test_small import row
 

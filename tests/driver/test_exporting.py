@@ -7,8 +7,8 @@ from safetensors import safe_open
 
 from raymega.config.load import load, to_yaml
 from raymega.config.schema import Config
-from raymega.driver.exporting import CONFIG, export_run
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.exporting import CONFIG, export_run
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import StateError
 from tests.checkpoint.worlds import MODEL, SPECS, plan_of, save
 

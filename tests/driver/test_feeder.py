@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raymega.driver.feeder import LONGEST_WINDOW, SHORTEST_WINDOW, Feeder, Sources, cut_batch, receivers, window_steps
+from raymega.driver.hands.feeder import (
+    LONGEST_WINDOW,
+    SHORTEST_WINDOW,
+    Feeder,
+    Sources,
+    cut_batch,
+    receivers,
+    window_steps,
+)
 from raymega.errors import DataError
 from raymega.mesh import Mesh
 from raymega.plan.plan import Plan, straight_routes

@@ -10,11 +10,11 @@ from raymega.checkpoint.find import newest_complete
 from raymega.checkpoint.store import open_store
 from raymega.config.load import load, to_yaml
 from raymega.data.tokenizer import load_tokenizer
-from raymega.driver.events_sink import EventsSink
 from raymega.driver.forking import fork_run
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.run_status import status_of
+from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.run_status import status_of
 from raymega.errors import ConfigError, RaymegaError, StateError
 from tests.checkpoint.worlds import MODEL, plan_of, save
 

@@ -4,8 +4,8 @@ import pytest
 
 from raymega.control.codec import command_to_json, replay
 from raymega.control.states import first_state
-from raymega.driver.journal import read_entries, read_head
-from raymega.driver.tenure import Tenure, journals
+from raymega.driver.records.journal import read_entries, read_head
+from raymega.driver.records.tenure import Tenure, journals
 from raymega.errors import StateError
 from tests.control.fake_hands import brain
 from tests.driver.runs import journalled

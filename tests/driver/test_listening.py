@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from raymega.driver.listening import Hearing, Listener
+from raymega.driver.hands.listening import Hearing, Listener
 
 LIMIT_S = 10.0
 Told = queue.SimpleQueue[tuple[str, str, float]]

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from raymega.control.goodput import CATEGORIES
-from raymega.driver.in_thread import InThread
-from raymega.driver.live_figures import EXPORTED_AS, FIGURES, Sample, Vital, samples_of, stage_samples
-from raymega.driver.live_metrics_sink import LiveMetricsSink
-from raymega.driver.progress import Progress
+from raymega.driver.process.in_thread import InThread
+from raymega.driver.records.progress import Progress
+from raymega.driver.sinks.live_figures import EXPORTED_AS, FIGURES, Sample, Vital, samples_of, stage_samples
+from raymega.driver.sinks.live_metrics_sink import LiveMetricsSink
 from raymega.worker.time_sheet import Spent
 from tests.control.examples import PLAN
 from tests.driver.runs import turns_of
@@ -112,7 +112,7 @@ class Gauge:
 
 def test_the_sink_sets_each_sample_with_the_labels_of_its_figure(monkeypatch):
     kept = Gauges()
-    monkeypatch.setattr("raymega.driver.live_metrics_sink.Gauge", kept.gauge)
+    monkeypatch.setattr("raymega.driver.sinks.live_metrics_sink.Gauge", kept.gauge)
     looks = iter([{PLAN.workers[0]: vital(1.0 * look, 0.5 * look, memory_bytes=9)} for look in range(1, 99)])
     sink = LiveMetricsSink(run="demo", progress=Progress.begin(1000.0), vitals=lambda: next(looks))
     for turn in turns_of():
@@ -126,7 +126,7 @@ def test_the_sink_sets_each_sample_with_the_labels_of_its_figure(monkeypatch):
 
 def test_a_run_that_stands_is_told_again_at_each_tick(monkeypatch):
     kept = Gauges()
-    monkeypatch.setattr("raymega.driver.live_metrics_sink.Gauge", kept.gauge)
+    monkeypatch.setattr("raymega.driver.sinks.live_metrics_sink.Gauge", kept.gauge)
     sink = LiveMetricsSink(run="demo", progress=Progress.begin(1000.0), vitals=lambda: {PLAN.workers[0]: vital(1, 1)})
     for turn in turns_of():
         sink.saw(turn)

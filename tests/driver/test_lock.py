@@ -6,15 +6,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from raymega.driver import lock as lock_module
-from raymega.driver.lock import Owner, RunLock, read_owner
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records import lock as lock_module
+from raymega.driver.records.lock import Owner, RunLock, read_owner
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError, StateError
 from tests.waiting import eventually
 
 HOLD = (
     "import sys, pathlib\n"
-    "from raymega.driver.lock import RunLock\n"
+    "from raymega.driver.records.lock import RunLock\n"
     "lock = RunLock.acquire(pathlib.Path(sys.argv[1]), controller='raymega:other')\n"
     "print('held', flush=True)\n"
     "sys.stdin.read()\n"

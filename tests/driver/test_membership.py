@@ -8,8 +8,8 @@ import pytest
 from raymega.config.schema import TrainingConfig
 from raymega.control.arbitration import Decided, Version
 from raymega.control.commands import AbortGeneration, AssignPlan, Grant
-from raymega.driver.membership import Membership
-from raymega.driver.translate import event_of
+from raymega.driver.hands.membership import Membership
+from raymega.driver.hands.translate import event_of
 from raymega.layout.certificate import StatePart
 from raymega.pipeline.actions import parse_program
 from raymega.pipeline.missing import TeamReport

@@ -2,8 +2,8 @@
 
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.memory_use import APART, memory_lines, memory_of
-from raymega.driver.worker_times import WorkerTime
+from raymega.driver.records.memory_use import APART, memory_lines, memory_of
+from raymega.driver.records.worker_times import WorkerTime
 from raymega.mesh import Mesh
 from raymega.plan.job import job_of
 from raymega.plan.memory import memory_by_stage

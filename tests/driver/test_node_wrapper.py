@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from raymega.driver.node_wrapper import ENDING_S, leave_here, run_node
-from raymega.driver.ray_private import Raylet, raylet_below
+from raymega.driver.cluster.node_wrapper import ENDING_S, leave_here, run_node
+from raymega.driver.cluster.ray_private import Raylet, raylet_below
 from raymega.errors import ConfigError
 from tests.waiting import eventually
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from raymega.driver.console import LineConsole
-from raymega.driver.live_view import open_console
-from raymega.driver.outlasting import OutputLost, outlasting, tell
+from raymega.driver.process.outlasting import OutputLost, outlasting, tell
+from raymega.driver.sinks.console import LineConsole
+from raymega.driver.sinks.live_view import open_console
 from tests.driver.runs import turns_of
 from tests.driver.test_console import facts
 

@@ -8,9 +8,9 @@ import pytest
 import ray
 from ray._raylet import AuthenticationTokenLoader
 
-from raymega.driver.ray_access import FILE, Access, access_to
-from raymega.driver.ray_private import apply_auth
-from raymega.driver.ray_session import PREFIX, ray_of
+from raymega.driver.cluster.ray_access import FILE, Access, access_to
+from raymega.driver.cluster.ray_private import apply_auth
+from raymega.driver.cluster.ray_session import PREFIX, ray_of
 from raymega.errors import ClusterError
 
 DEMO = Path("/runs/demo/LOCK")
@@ -36,14 +36,14 @@ def test_who_connects_shows_the_token_of_that_ray(tmp_path: Path, monkeypatch):
     (tmp_path / f"{PREFIX}x7").mkdir()
     ACCESS.leave_in(tmp_path / f"{PREFIX}x7")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr("raymega.driver.ray_session.LONGEST_SOCKET", 4096)
+    monkeypatch.setattr("raymega.driver.cluster.ray_session.LONGEST_SOCKET", 4096)
     for variable in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_MODE"):
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
     connected: list[tuple[str, str]] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda address, **_: connected.append((address, os.environ["RAY_AUTH_TOKEN"])))
-    monkeypatch.setattr("raymega.driver.ray_session.apply_auth", lambda: None)
+    monkeypatch.setattr("raymega.driver.cluster.ray_session.apply_auth", lambda: None)
     with ray_of(DEMO):
         assert connected == [("10.0.0.1:6379", "secret")]
 

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from raymega.driver.ray_address import refuse_dead
+from raymega.driver.cluster.ray_address import refuse_dead
 from raymega.errors import ClusterError
 
 

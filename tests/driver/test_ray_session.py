@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from raymega.driver.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
+from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
 from raymega.errors import ClusterError, PlanError
 
 

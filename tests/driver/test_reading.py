@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raymega.driver.reading import config_from, run_directory
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.reading import config_from, run_directory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError, StateError
 
 LR = np.float32(1e-3)

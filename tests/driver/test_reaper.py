@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from raymega.driver import reaper
+from raymega.driver.cluster import reaper
 from tests.driver.rig import is_alive
 from tests.waiting import eventually
 

@@ -7,11 +7,11 @@ import types
 import pytest
 
 from raymega.config.schema import Config, ModelConfig, TrainingConfig
-from raymega.driver.progress import Facts, Progress
-from raymega.driver.summary import SummaryFile
-from raymega.driver.tensorboard_sink import TensorBoardSink
-from raymega.driver.trace import write_trace
-from raymega.driver.trackers import TrackerSink, check_trackers, open_trackers
+from raymega.driver.records.progress import Facts, Progress
+from raymega.driver.records.summary import SummaryFile
+from raymega.driver.records.trace import write_trace
+from raymega.driver.sinks.tensorboard_sink import TensorBoardSink
+from raymega.driver.sinks.trackers import TrackerSink, check_trackers, open_trackers
 from raymega.errors import ConfigError
 from raymega.worker.interface import TraceRow
 from tests.control.examples import SEATS

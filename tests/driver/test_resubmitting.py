@@ -8,7 +8,7 @@ import pytest
 
 from raymega.config.schema import Config
 from raymega.driver import resubmitting
-from raymega.driver.lock import RunLock
+from raymega.driver.records.lock import RunLock
 from raymega.driver.resubmitting import wait_for_the_run_before
 
 Hold = Callable[[str], RunLock]

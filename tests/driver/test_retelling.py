@@ -18,9 +18,9 @@ from raymega.control.events import (
 )
 from raymega.control.loop import Turn, run
 from raymega.control.states import Checkpoint, first_state
-from raymega.driver.journal import Inherited, JournalHead
-from raymega.driver.retelling import script_of
-from raymega.driver.script import script_text
+from raymega.driver.records.journal import Inherited, JournalHead
+from raymega.driver.records.retelling import script_of
+from raymega.driver.records.script import script_text
 from tests.control.fake_hands import RULES, FakeHands, brain, moving_brain, nodes
 from tests.driver.runs import Turns
 from tests.driver.test_accounting import CONFIG

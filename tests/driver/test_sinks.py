@@ -12,9 +12,9 @@ from raymega.control.decision import Decision
 from raymega.control.events import DrainAsked, Tick
 from raymega.control.loop import Turn
 from raymega.control.states import Checkpoint, first_state
-from raymega.driver.events_sink import EventsSink
-from raymega.driver.json_lines import LineWriter, read_lines
-from raymega.driver.metrics_sink import MetricsSink
+from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.json_lines import LineWriter, read_lines
+from raymega.driver.records.metrics_sink import MetricsSink
 from raymega.errors import StateError
 from raymega.mesh import Mesh
 from raymega.metrics import StepRecord
@@ -117,7 +117,7 @@ def test_the_numbers_of_events_go_on_in_the_next_controller(tmp_path):
 def test_a_full_disk_is_named_and_leaves_no_torn_line(tmp_path):
     script = (
         "import resource, sys, pathlib, signal\n"
-        "from raymega.driver.json_lines import LineWriter\n"
+        "from raymega.driver.records.json_lines import LineWriter\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "lines = LineWriter(pathlib.Path(sys.argv[1]))\n"

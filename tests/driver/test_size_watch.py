@@ -8,8 +8,8 @@ from raymega.config.schema import Config
 from raymega.control.events import ResizeAsked
 from raymega.control.sharing import Claim
 from raymega.control.states import NodeDevices
-from raymega.driver.node_watch import cluster_of, usable
-from raymega.driver.size_watch import SizeWatch, target, wanted
+from raymega.driver.cluster.node_watch import cluster_of, usable
+from raymega.driver.cluster.size_watch import SizeWatch, target, wanted
 from raymega.plan.cluster import Cluster, Node
 from raymega.plan.hardware import DEVICES
 
@@ -66,7 +66,7 @@ def test_a_run_never_gives_more_than_it_can():
 
 @pytest.mark.parametrize(("changes", "devices"), [({}, []), ({"calendar": [{"from": "00:00", "devices": 2}]}, [2])])
 def test_a_run_that_is_alone_is_told_only_what_its_calendar_gives(monkeypatch, changes: dict, devices: list[int]):
-    monkeypatch.setattr("raymega.driver.size_watch.claims_beside", lambda run, known: {})
+    monkeypatch.setattr("raymega.driver.cluster.size_watch.claims_beside", lambda run, known: {})
     told: list[ResizeAsked] = []
     watch = SizeWatch(config(**changes), run="a", devices=8, tell=told.append)
     assert [event.devices for event in told] == devices
@@ -76,7 +76,7 @@ def test_a_run_that_is_alone_is_told_only_what_its_calendar_gives(monkeypatch, c
 
 def test_a_run_beside_one_that_goes_first_begins_with_what_is_left(monkeypatch):
     first = Claim(run="b", priority=1, wanted=6, least=1, seats=(("n0", 4), ("n1", 2)))
-    monkeypatch.setattr("raymega.driver.size_watch.claims_beside", lambda run, known: {"raymega:b": first})
+    monkeypatch.setattr("raymega.driver.cluster.size_watch.claims_beside", lambda run, known: {"raymega:b": first})
     told: list[ResizeAsked] = []
     watch = SizeWatch(config(), run="a", devices=8, tell=told.append)
     assert [event.devices for event in told] == [2]

@@ -7,15 +7,15 @@ import pytest
 
 from raymega.config.schema import Config
 from raymega.driver.client import controller_node
+from raymega.driver.cluster.in_a_job import JOB, STOP_WAIT, brings_modules, leaves_after_s
+from raymega.driver.cluster.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
+from raymega.driver.cluster.ray_private import HEAD_RESOURCE
 from raymega.driver.controller import ended_by
-from raymega.driver.in_a_job import JOB, STOP_WAIT, brings_modules, leaves_after_s
+from raymega.driver.hands.translate import failed
 from raymega.driver.names import draw_name
-from raymega.driver.node_watch import WITHOUT_DEADLINE_S, addresses_of, cluster_of, device_of, notices
 from raymega.driver.paths import refuse_relative
-from raymega.driver.ray_private import HEAD_RESOURCE
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import refuse_if_too_small_for
-from raymega.driver.translate import failed
 from raymega.errors import ConfigError, DataError, PlanError, RaymegaBug, StateError
 from raymega.plan.cluster import MARKET_LABEL
 

@@ -15,13 +15,13 @@ import pytest
 import ray
 
 from raymega.control.events import ControllerTakenOver, StepCommitted
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.controller import RemoteController
-from raymega.driver.journal import read_head
 from raymega.driver.launch import controller_name
-from raymega.driver.lock import read_owner
 from raymega.driver.news import News
-from raymega.driver.ray_session import NAMESPACE
-from raymega.driver.tenure import journals
+from raymega.driver.records.journal import read_head
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.tenure import journals
 from tests.driver.conftest import actors_of
 from tests.driver.following import Following
 from tests.driver.rig import Rig, Run

@@ -8,14 +8,14 @@ from raymega.control.events import Tick
 from raymega.control.loop import Turn, run
 from raymega.control.policy import Rules
 from raymega.control.states import Training, first_state
-from raymega.driver import snapshot
 from raymega.driver.beginning import begin, estate_of, take_over
-from raymega.driver.events_sink import EventsSink
-from raymega.driver.json_lines import read_lines
-from raymega.driver.metrics_sink import MetricsSink
-from raymega.driver.progress import Progress
-from raymega.driver.snapshot import Snapshots, read_snapshot
-from raymega.driver.tenure import Tenure
+from raymega.driver.records import snapshot
+from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.metrics_sink import MetricsSink
+from raymega.driver.records.progress import Progress
+from raymega.driver.records.snapshot import Snapshots, read_snapshot
+from raymega.driver.records.tenure import Tenure
 from raymega.errors import Superseded
 from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns

@@ -1,7 +1,7 @@
 import pytest
 
-from raymega.driver.time_sheets import TimeSheets
-from raymega.driver.worker_times import all_of, by_worker, goodput_of, read_times, worker_lines
+from raymega.driver.records.time_sheets import TimeSheets
+from raymega.driver.records.worker_times import all_of, by_worker, goodput_of, read_times, worker_lines
 from raymega.worker.time_sheet import Spent
 
 

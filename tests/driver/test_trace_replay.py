@@ -9,9 +9,9 @@ import pytest
 from raymega.control.commands import Answer, Rewind
 from raymega.control.events import DisturbAsked, NodesChanged
 from raymega.control.states import Seat
-from raymega.driver.chaos import ChaosHands
-from raymega.driver.node_watch import without
-from raymega.driver.trace_replay import Laid, Replay, Replayer, Replays, laid_over
+from raymega.driver.cluster.node_watch import without
+from raymega.driver.hands.chaos import ChaosHands
+from raymega.driver.hands.trace_replay import Laid, Replay, Replayer, Replays, laid_over
 from raymega.errors import ConfigError
 from raymega.sim.node_trace import NodeTrace
 from raymega.sim.trace_course import Turnover

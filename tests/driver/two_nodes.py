@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from raymega.control.events import StepCommitted, WorkerLost
 from raymega.control.states import seats_of
-from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.train import refuse_if_too_small_for
 from raymega.errors import PlanError
 from tests.driver.rig import Rig, Run

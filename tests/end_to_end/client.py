@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import yaml
 
-from raymega.driver.json_lines import read_lines
-from raymega.driver.lock import read_owner
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.lock import read_owner
+from raymega.driver.records.run_dir import RunDirectory
 from tests.waiting import eventually
 
 LIMIT_S = 250.0

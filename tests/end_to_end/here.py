@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from raymega.config.load import load
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import train
 from tests.end_to_end.client import TINY
 

@@ -20,8 +20,8 @@ from raymega.control.changing import MoveUnderway
 from raymega.control.ladder import Rung
 from raymega.control.loop import Turn
 from raymega.control.states import Moving, seats_of
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.live_run import LiveRun
-from raymega.driver.ray_session import NAMESPACE
 from tests.end_to_end.walk import Followed
 
 STEPS = 70

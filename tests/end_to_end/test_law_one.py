@@ -9,7 +9,7 @@ import torch
 from raymega.checkpoint.find import newest_complete
 from raymega.checkpoint.load import load
 from raymega.checkpoint.state_item import StateItem
-from raymega.driver.json_lines import read_lines
+from raymega.driver.records.json_lines import read_lines
 from raymega.layout.shard_box import Box
 from tests.end_to_end.here import run_here
 

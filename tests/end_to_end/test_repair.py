@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raymega.driver.json_lines import read_lines
+from raymega.driver.records.json_lines import read_lines
 from tests.end_to_end.client import Client
 from tests.end_to_end.here import run_here
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raymega.driver.json_lines import read_lines
+from raymega.driver.records.json_lines import read_lines
 from tests.programs import told_by
 
 CHANGES = ("left", "grown", "smaller", "other", "drained")

@@ -14,9 +14,9 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from raymega.driver.json_lines import read_lines
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.live_run import LiveRun
-from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.records.json_lines import read_lines
 from tests.end_to_end.paced_worker import FLAG
 from tests.end_to_end.walk import Followed
 

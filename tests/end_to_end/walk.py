@@ -28,11 +28,11 @@ from raymega.config.schema import Config
 from raymega.control.commands import WriteTransition
 from raymega.control.loop import Turn
 from raymega.driver.client import RunHandle
-from raymega.driver.console import LineConsole
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.live_run import LiveRun
 from raymega.driver.news import Ended
 from raymega.driver.preflight import prepare, resolved, write_config
-from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.sinks.console import LineConsole
 from raymega.driver.spot.choosing import AWS_VARIABLE
 from raymega.driver.train import facts_of, launch_of
 from raymega.mesh import Mesh

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from ray.job_submission import JobSubmissionClient
 
-from raymega.driver.in_a_job import STOP_WAIT
+from raymega.driver.cluster.in_a_job import STOP_WAIT
 from raymega.driver.submission import send_when_taken
 from raymega.errors import ClusterError
 from tests.house.rooms import ROOT

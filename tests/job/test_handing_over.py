@@ -13,10 +13,10 @@ import pytest
 import ray
 import yaml
 
+from raymega.driver.cluster.in_a_job import JOB, STOP_WAIT_S
 from raymega.driver.finding import end_of
-from raymega.driver.in_a_job import JOB, STOP_WAIT_S
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
 from tests.end_to_end.client import TINY
 from tests.house.rooms import ROOT
 from tests.waiting import await_end, eventually

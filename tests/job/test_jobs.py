@@ -12,8 +12,8 @@ from ray.job_submission import JobSubmissionClient
 from raymega.cli.watching import followed, log_text
 from raymega.config.load import load
 from raymega.driver.finding import end_of
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.submission import ADDRESS_VARIABLE, Job, submission_of
 from tests.end_to_end.client import TINY
 from tests.house.rooms import ROOT

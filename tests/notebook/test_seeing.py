@@ -8,8 +8,8 @@ import pytest
 
 from raymega.control.events import DisturbAsked
 from raymega.control.states import NodeDevices
-from raymega.driver.lock import RunLock
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.lock import RunLock
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import order_to_kill

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from raymega.control.events import EVENTS
-from raymega.driver.events_sink import FORKED
+from raymega.driver.records.events_sink import FORKED
 from raymega.pictures import colors
 from raymega.report.chronicle import KINDS, entries_of, kind_of, marks_of, spaced
 from raymega.report.history import History, Launch

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 from raymega.report.foretold import Pair, foretold, foretold_text
 from tests.driver.test_accounting import trained

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.plan.plan import Plan
 from raymega.report.history import history_of
 from raymega.report.on_the_clock import measured_step

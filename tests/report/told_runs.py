@@ -5,10 +5,10 @@ from pathlib import Path
 
 from raymega.config.schema import Config
 from raymega.control.states import Checkpoint
-from raymega.driver.events_sink import EventsSink
-from raymega.driver.metrics_sink import MetricsSink
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.trace import write_trace
+from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.metrics_sink import MetricsSink
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.trace import write_trace
 from raymega.plan.plan import Plan
 from raymega.worker.interface import TraceRow
 from tests.driver.test_accounting import CONFIG, trained

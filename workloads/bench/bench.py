@@ -14,7 +14,7 @@ import torch
 
 from raymega.config.dims import dims_of
 from raymega.config.schema import Config
-from raymega.driver.ray_session import ray_session
+from raymega.driver.cluster.ray_session import ray_session
 from raymega.model_shape import parameter_count
 from workloads.bench.bubble import real_bubble, stand_in_bubble
 from workloads.bench.contender import peer_of

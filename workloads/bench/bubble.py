@@ -24,7 +24,7 @@ from raymega.config.choices import CHUNKS_OF
 from raymega.config.load import load
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.children import running
+from raymega.driver.process.children import running
 from raymega.pipeline.actions import Action, Kind, parse
 from raymega.pipeline.timeline import timeline
 from raymega.plan.plan import Plan

@@ -20,7 +20,7 @@ import torch
 
 from raymega.comm.store import RendezvousStore
 from raymega.config.schema import Config
-from raymega.driver.children import running
+from raymega.driver.process.children import running
 from raymega.plan.plan import Plan
 from raymega.worker.interface import Assignment, StepReport, WorkerSettings
 from raymega.worker.worker import Worker

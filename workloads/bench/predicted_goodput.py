@@ -17,9 +17,9 @@ from pathlib import Path
 
 from raymega.cli.simulate import Asked, simulation_report
 from raymega.control.goodput import CATEGORIES
-from raymega.driver.accounting import progress_of
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
+from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
 
 DEVICES = 6  # of the local Ray: the mesh has four, and what feeds it the rest
 GOAL = 0.03

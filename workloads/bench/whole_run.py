@@ -19,9 +19,9 @@ import numpy as np
 import psutil
 
 from raymega.control.events import StepCommitted
-from raymega.driver.journal import read_entries
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.tenure import journals
+from raymega.driver.records.journal import read_entries
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.tenure import journals
 from workloads.bench.settings import Settings
 
 LIMIT_S = 300.0

@@ -24,8 +24,8 @@ from raymega.control.loop import Turn
 from raymega.control.loop import run as run_loop
 from raymega.control.policy import Rules
 from raymega.control.states import Failed, Finished, Seat, first_state
-from raymega.driver.rendezvous import Rendezvous
-from raymega.driver.threads import start_thread
+from raymega.driver.hands.rendezvous import Rendezvous
+from raymega.driver.process.threads import start_thread
 from raymega.layout.shard_box import Box
 from raymega.plan.plan import WorkerId
 from raymega.worker.chaos import FOLDER as CHAOS

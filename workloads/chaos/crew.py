@@ -1,6 +1,6 @@
 """Worker processes that are forked in hundredths of a second, spoken to over pipes, and heard by one thread.
 
-It stands where `driver.worker_group` stands on Ray: the same calls, the same news, nothing decided.
+It stands where `driver.hands.worker_group` stands on Ray: the same calls, the same news, nothing decided.
 """
 
 import multiprocessing

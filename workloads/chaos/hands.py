@@ -19,12 +19,12 @@ from raymega.control.events import (
     WorkersReady,
 )
 from raymega.control.states import NodeDevices
-from raymega.driver.chaos import ChaosHands
-from raymega.driver.membership import Membership
-from raymega.driver.publication import outcome_of
-from raymega.driver.publishing import Imprint, Publisher
-from raymega.driver.rendezvous import Rendezvous
-from raymega.driver.translate import event_of
+from raymega.driver.hands.chaos import ChaosHands
+from raymega.driver.hands.membership import Membership
+from raymega.driver.hands.publication import outcome_of
+from raymega.driver.hands.publishing import Imprint, Publisher
+from raymega.driver.hands.rendezvous import Rendezvous
+from raymega.driver.hands.translate import event_of
 from raymega.metrics import StepRecord
 from raymega.plan.plan import WorkerId
 from raymega.worker.interface import (

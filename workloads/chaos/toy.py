@@ -8,7 +8,7 @@ import numpy as np
 from raymega.config.choices import CHUNKS_OF
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
-from raymega.driver.feeder import Sources
+from raymega.driver.hands.feeder import Sources
 
 VOCABULARY, SEQUENCE = 97, 24
 MODEL = {

@@ -17,7 +17,7 @@ from raymega.config.resolve import resolve
 from raymega.config.schema import Config
 from raymega.data.fetch import batches_of
 from raymega.data.open_data import open_data
-from raymega.driver.feeder import cut_batch, receivers
+from raymega.driver.hands.feeder import cut_batch, receivers
 from raymega.plan.plan import Plan
 from raymega.plan.planner import plan_for
 from raymega.worker.interface import Assignment, StepBatch, StepReport, WorkerSettings

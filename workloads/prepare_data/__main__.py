@@ -22,9 +22,9 @@ import ray
 import raymega
 from raymega.config.schema import DataConfig
 from raymega.data.open_data import open_data
+from raymega.driver.cluster.ray_session import ray_session
 from raymega.driver.data_prepare import prepare
-from raymega.driver.data_stream import train_stream
-from raymega.driver.ray_session import ray_session
+from raymega.driver.hands.data_stream import train_stream
 
 FILE_BYTES = 256 << 20
 SEQ_LEN = 1024

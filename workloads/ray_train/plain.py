@@ -22,7 +22,7 @@ from raymega.config.schema import Config
 from raymega.data.fetch import batches_of
 from raymega.data.open_data import open_data
 from raymega.driver.preflight import resolved
-from raymega.driver.reading import config_from
+from raymega.driver.records.reading import config_from
 from raymega.train.lr_schedule import lr_at
 from workloads.bench.peer import adamw, loss_sum, sizes_of
 from workloads.bench.plain_model import PlainDecoder, fill

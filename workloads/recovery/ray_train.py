@@ -10,7 +10,7 @@ from pathlib import Path
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from raymega.driver.ray_session import ray_session
+from raymega.driver.cluster.ray_session import ray_session
 from workloads.recovery.peer import train
 from workloads.recovery.toy import REPLICAS
 

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 
 from raymega.control.events import WorkerBorn
-from raymega.driver.journal import read_entries
-from raymega.driver.json_lines import read_lines
-from raymega.driver.run_dir import RunDirectory
-from raymega.driver.tenure import journals
+from raymega.driver.records.journal import read_entries
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.tenure import journals
 from workloads.recovery.toy import REPLICAS, SETS, Commit, Side, job_of_peer, read_commits, steps_in_a_row
 
 LIMIT_S = 400.0

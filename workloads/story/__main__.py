@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import ray
 
 from raymega.cli.plan import plan_report
+from raymega.driver.cluster.ray_session import ray_session
 from raymega.driver.preflight import resolved
-from raymega.driver.ray_session import ray_session
-from raymega.driver.reading import config_of
+from raymega.driver.records.reading import config_of
 from raymega.driver.train import train
 from raymega.errors import ClusterError, RaymegaError
 from raymega.notebook.run import Run

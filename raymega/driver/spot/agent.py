@@ -13,12 +13,12 @@ from collections.abc import Callable
 import psutil
 import ray
 
-from raymega.driver.ray_private import HOUSEKEEPING, drain_node
+from raymega.driver.cluster.ray_private import HOUSEKEEPING, drain_node
+from raymega.driver.process.threads import start_thread
 from raymega.driver.spot.choosing import sources_of, vendor_here
 from raymega.driver.spot.notice import Notice
 from raymega.driver.spot.sources import Source
 from raymega.driver.spot.watching import SpotWatch
-from raymega.driver.threads import start_thread
 
 LOOK_S = 0.2
 OWN = "ray::SpotAgent"

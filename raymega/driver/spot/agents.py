@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raymega.driver.node_watch import Row
+from raymega.driver.cluster.node_watch import Row
 from raymega.driver.spot.agent import RemoteSpotAgent
 from raymega.plan.cluster import NodeId, is_spot
 

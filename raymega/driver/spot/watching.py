@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from raymega.driver.process.threads import Failed, start_thread
 from raymega.driver.spot.notice import Notice
 from raymega.driver.spot.sources import Source
-from raymega.driver.threads import Failed, start_thread
 
 POLL_S = 2.0  # clouds ask for one look in five seconds, or more
 Leave = Callable[[Source, Notice], str]

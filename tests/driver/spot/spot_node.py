@@ -12,8 +12,8 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raymega.driver.ray_private import draining_nodes
-from raymega.driver.ray_session import NAMESPACE
+from raymega.driver.cluster.ray_private import draining_nodes
+from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.spot.agents import SpotAgents
 from raymega.driver.spot.choosing import AZURE_VARIABLE
 from raymega.plan.cluster import MARKET_LABEL
