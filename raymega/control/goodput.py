@@ -96,8 +96,8 @@ class Goodput:
         )  # fmt: skip
 
     def _waited(self, state: WaitingForNodes, passed_s: float, t: float) -> "Goodput":
-        """Without a plan the seconds are those of the workers that are left; at the start, of the first to come."""
-        if not state.story.nodes:
+        """Seconds of the workers that are left; at the start, while Ray comes up, of the first to come."""
+        if not state.story.nodes and state.story.next_worker:
             return replace(self, t=t, without_nodes_s=self.without_nodes_s + passed_s)
         return self._add({_category(state): passed_s}, max(1, len(state.seats)), t)
 

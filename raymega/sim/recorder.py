@@ -1,6 +1,6 @@
 """What a simulated run did, gathered turn by turn: a watcher of the loop."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raymega.control.commands import Rewind, WriteRepair, WriteTransition
 from raymega.control.events import StepCommitted
@@ -49,7 +49,10 @@ class Recorder:
     _last_t: float = 0.0
 
     def saw(self, turn: Turn) -> None:
-        self.goodput = self.goodput.after(turn.before, turn.event, turn.t)
+        if turn.before.story.nodes or turn.before.story.next_worker:
+            self.goodput = self.goodput.after(turn.before, turn.event, turn.t)
+        else:  # nobody waits for Ray to start here: the cluster begins with its first node
+            self.goodput = replace(self.goodput, t=turn.t, without_nodes_s=turn.t)
         story = turn.decision.state.story
         self.steps, self.tokens = story.committed, story.tokens_total
         if isinstance(turn.event, StepCommitted) and isinstance(turn.before, Training):
