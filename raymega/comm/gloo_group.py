@@ -6,9 +6,11 @@
 
 Large reductions between members of one node go through shared memory (`shared_reduce`).
 
-gloo's own `abort` and `shutdown` do nothing, and dropping a group with a call in flight blocks until that call ends.
+gloo's own `abort` and `shutdown` do nothing, and dropping a group with a call in flight blocks until that call ends: a
+group with one that gloo has forgotten (`gloo_sends`) is dropped on a thread of its own.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from raymega.comm.failures import group_broken, timed_out
-from raymega.comm.gloo_sends import SendWaiter
+from raymega.comm.gloo_sends import Forgotten, SendWaiter, wait_for_collective
 from raymega.comm.group import GroupSpec, ReduceOp, Work
 from raymega.comm.rendezvous import Rendezvous
 from raymega.comm.shared_reduce import SharedReduce
@@ -47,12 +49,18 @@ class GlooWork:
 
     def wait(self) -> None:
         try:
-            if self._op == "send":
-                self._group.sends.wait(self._work, is_over=self._group.has_ended)
-            else:
-                self._work.wait()
+            self._wait()
         except RuntimeError as error:
             raise self._group.failed(error, op=self._op, index=self._index, peer=self._peer) from error
+
+    def _wait(self) -> None:
+        match self._op:
+            case "send":
+                self._group.sends.wait(self._work, is_over=self._group.has_ended)
+            case "recv":  # of which gloo always tells
+                self._work.wait()
+            case _:
+                wait_for_collective(self._work, is_over=self._group.has_ended)
 
 
 class GlooGroup:
@@ -71,6 +79,7 @@ class GlooGroup:
             rendezvous,
         )
         self._broken: str | None = None
+        self._is_forgotten = False
         self._num_collectives = 0
         self._shared = SharedReduce()
         self.sends = SendWaiter()
@@ -161,12 +170,15 @@ class GlooGroup:
     def close(self) -> None:
         self._break("this worker closed it")
         self.sends.close()
-        self._pg = None
+        left, self._pg = [self._pg], None
+        if self._is_forgotten:  # dropping it takes as long as gloo waits
+            threading.Thread(target=left.clear, name="drops-group", daemon=True).start()
         self._shared = SharedReduce()
 
     def failed(self, error: RuntimeError, *, op: str, index: int, peer: int | None) -> ClusterError:
         """The error to raise for what gloo says; breaks the group for all members."""
         late = self._broken is None and "imed out" in str(error)
+        self._is_forgotten = self._is_forgotten or isinstance(error, Forgotten)
         self._break(f"{op} failed ({str(error).splitlines()[0]})")
         self._rendezvous.report_stuck(self.spec, rank=self.rank, index=index)
         if not late:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from raymega.comm.gloo import GlooFabric
+from raymega.comm.gloo_sends import PATIENCE_S
 from raymega.comm.group import Group
 from raymega.comm.store import RendezvousStore
 from raymega.errors import CollectiveTimeout, GroupBroken, RaymegaError
@@ -87,6 +88,14 @@ def repeat_all_reduce(group: Group, fabric: GlooFabric) -> Story:
         group.all_reduce(torch.zeros(600_000))
 
 
+def repeat_all_to_all(group: Group, fabric: GlooFabric) -> Story:
+    """Messages so large that somebody is in the middle of one at any time."""
+    x, sizes = torch.zeros(group.size * 4_000_000), [4_000_000] * group.size
+    yield
+    while True:
+        group.start_all_to_all(torch.empty_like(x), x, out_sizes=sizes, in_sizes=sizes).wait()
+
+
 def build_another(group: Group, fabric: GlooFabric) -> Story:
     """The last member announces itself and then does not connect."""
     yield
@@ -113,6 +122,16 @@ def test_a_death_amid_running_collectives_wakes_all_survivors(party: Party) -> N
     latest_s = max(outcome.at_s for outcome in outcomes) - killed_s
     print(f"all survivors out after {1000 * latest_s:.0f} ms")
     assert latest_s < WITHIN_S
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_death_amid_large_messages_wakes_all_survivors(party: Party, size: int) -> None:
+    *survivors, victim = party.start(repeat_all_to_all, size=size)
+    victim.signal(signal.SIGSTOP)  # it reads no more: what is sent to it fills the wire
+    killed_s = victim.signal(signal.SIGKILL)
+    outcomes = [survivor.outcome() for survivor in survivors]
+    assert [type(outcome.error) for outcome in outcomes] == [GroupBroken] * (size - 1)
+    assert max(outcome.at_s for outcome in outcomes) - killed_s < PATIENCE_S + WITHIN_S  # gloo may forget one
 
 
 def test_a_death_while_a_group_is_built_is_named_at_the_limit(party: Party) -> None:

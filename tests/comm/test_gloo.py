@@ -5,13 +5,16 @@ import os
 import socket
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 import torch
 
 from raymega.comm import gloo_sends, sockets
 from raymega.comm.gloo import GlooFabric
+from raymega.comm.gloo_group import GlooGroup, GlooWork
 from raymega.comm.group import Group
+from raymega.comm.sockets import cut
 from raymega.comm.store import RendezvousStore
 from raymega.errors import ClusterError, GroupBroken
 from tests.comm.worlds import GlooWorld, at_once, on_group, spec, start, workers
@@ -182,3 +185,63 @@ def test_connections_that_were_cut_at_either_end_have_ended():
     for end in (near, far, listener):
         end.close()
     assert sockets.has_ended(both)
+
+
+class ForgottenWork:
+    """A collective in which a write failed: gloo tells nobody, and waits for it until the group's limit."""
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        assert limit is not None, "would wait until the group's limit"
+        raise RuntimeError("Operation timed out!")
+
+
+class LateWork:
+    """A collective that ends just as a look at it has ended."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        self.looks += 1
+        if self.looks == 1:
+            raise RuntimeError("Operation timed out!")
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def test_a_collective_that_ends_as_a_look_at_it_ends_has_not_failed() -> None:
+    work = LateWork()
+    gloo_sends.wait_for_collective(work, is_over=lambda: True)
+    assert work.looks == 2
+
+
+def test_a_collective_that_gloo_has_forgotten_ends_with_its_connection() -> None:
+    def body(group: GlooGroup) -> float:
+        group.barrier()
+        cut(group._connections)
+        began = time.monotonic()
+        with pytest.raises(GroupBroken, match="its connection ended"):
+            GlooWork(group, op="all_to_all", work=ForgottenWork(), tensors=()).wait()
+        group.close()
+        return time.monotonic() - began
+
+    world = GlooWorld()
+    assert max(on_group(world, 2, body)) < 5.0
+    world.close()
+
+
+def test_a_slow_collective_is_waited_for_while_its_connections_last() -> None:
+    def body(group: GlooGroup) -> float:
+        x = torch.ones(4)
+        if group.rank == 1:
+            came.wait(10.0)
+        else:
+            threading.Timer(0.3, came.set).start()  # longer than a look at the connections
+        group.all_reduce(x)
+        return float(x[0])
+
+    came = threading.Event()
+    world = GlooWorld()
+    assert on_group(world, 2, body) == [2.0, 2.0]
+    world.close()
