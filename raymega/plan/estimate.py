@@ -12,7 +12,8 @@
 No step is shorter than its floor: the passes of its slowest stage, or the way of one micro-batch, or as many rounds as
 there are. So what is timed and ends below a floor leaves nothing to look for behind it.
 
-A device is taken to be the fastest of the cluster, a replica to lie as close as it can.
+A device is taken to have in everything the most that one of the cluster has, a replica to lie as close as it can. A
+floor holds for devices whose neighbours are idle, too, where a layout leaves some.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from raymega.plan.cluster import Cluster
 from raymega.plan.collectives import Ring, half_ring_s, message_s
 from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_seconds, layer_seconds, update_bytes
 from raymega.plan.fitted import Constants
-from raymega.plan.hardware import Device
+from raymega.plan.hardware import Device, Links, most_of
 from raymega.plan.job import Job
 from raymega.plan.parallel_layout import Recompute
 from raymega.plan.plan import ShardOptimizer
@@ -94,31 +95,39 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """A job on a cluster, with what is asked again and again found once."""
+    """A job on a cluster, with what is asked again and again found once.
+
+    Args:
+        links: at their best.
+    """
 
     job: Job
     cluster: Cluster
     constants: Constants
     device: Device
+    links: Links
     largest: int
     most_bytes: float
 
     @classmethod
     def of(cls, job: Job, *, cluster: Cluster, constants: Constants) -> "Bench":
-        """The fastest device of `cluster`, the devices of its largest node, and the most memory that one has."""
-        device = max((node.device for node in cluster.nodes), key=lambda device: max(device.flops_per_s.values()))
-        most_bytes = max(node.device.usable_bytes for node in cluster.nodes)
+        """The most that a device of `cluster` has, and the devices of its largest node."""
+        device = most_of([node.device for node in cluster.nodes])
         return cls(
-            job=job, cluster=cluster, constants=constants, device=device, largest=cluster.largest,
-            most_bytes=most_bytes,
+            job=job, cluster=cluster, constants=constants, device=device, links=cluster.links.at_best(),
+            largest=cluster.largest, most_bytes=device.usable_bytes,
         )  # fmt: skip
+
+    def pace(self, devices: Numbers) -> Numbers:
+        """How much faster than among working neighbours any of so many can be; all of a cluster leave none idle."""
+        return np.where(devices < self.cluster.devices, self.device.alone, 1.0)
 
     def parts(self, *, tp: int, microbatch_size: int, sequence_parallel: bool, recompute: Recompute) -> Parts:
         """The parts of the model on a team of `tp`."""
         site = TeamSite(
             job=self.job,
             device=self.device,
-            links=self.cluster.links,
+            links=self.links,
             ring=Ring(members=tp, per_node=min(tp, self.largest)),
             constants=self.constants,
             microbatch_size=microbatch_size,
@@ -139,10 +148,10 @@ class Bench:
             tp=site.ring.members,
             sequence_parallel=site.sequence_parallel,
         )
-        links = self.cluster.links
-        inside, between = (message_s(sent, link=link, constants=self.constants) for link in (links.device, links.node))
+        ways = (self.links.device, self.links.node)
+        inside, between = (message_s(sent, link=link, constants=self.constants) for link in ways)
         crossings = np.maximum(0, np.ceil(pp * site.ring.members / self.largest) - 1)
-        whole: Numbers = (pp - 1 - crossings) * inside + crossings * between
+        whole: Numbers = (pp - 1 - crossings) * min(inside, between) + crossings * between
         return whole
 
     def ends_s(self, counted: ParameterCount, *, pp: int, tp: int, dp: int, shard: ShardOptimizer) -> float:
@@ -150,7 +159,7 @@ class Bench:
         job, ring = self.job, Ring(members=dp, per_node=min(dp, max(1, self.largest // (pp * tp))))
         parameters = max(counted.total / pp, counted.block * ceil(counted.blocks / pp))
         gradients = parameters * job.software.gradient_bytes
-        half = half_ring_s(gradients, ring=ring, links=self.cluster.links, constants=self.constants)
+        half = half_ring_s(gradients, ring=ring, links=self.links, constants=self.constants)
         both = half * (2 if shard == "none" else 1)  # weights travel under the next forward
         touched = parameters * update_bytes(job, share=share_of_state(shard, dp=dp))
         return both + touched / (self.device.memory_bytes_per_s * self.constants.memory_share)

@@ -196,7 +196,7 @@ def _block(bench: Bench, parts: Parts, *, pairs: Pairs, ways: tuple[Way, ...], r
         is_there = (pairs.dp <= whole) & (pairs.pp * chunks <= num_layers) & ((chunks == 1) | (pairs.pp > 1))
         span_s, floor = spans[name, chunks]
         step_s.append(np.where(is_there, span_s + pairs.ends_s[shard], np.inf))
-        floor_s.append(floor + pairs.ends_s[shard])
+        floor_s.append((floor + pairs.ends_s[shard]) / bench.pace(pairs.pp * pairs.dp * pairs.tp))
         has_room.append(_room(bench, parts, pairs, each, recompute, (name, chunks, shard)) >= num_layers)
     return Block(
         pairs=pairs,

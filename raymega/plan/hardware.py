@@ -9,7 +9,7 @@
 Bandwidths count one direction. A node's network is shared out over its devices, since all of them send at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -80,6 +80,30 @@ class Device:
         return self.memory_bytes * 0.94
 
 
+def most_of(devices: Collection[Device]) -> Device:
+    """A device that has in everything the most that one of these has: none of them is faster."""
+    return _each(devices, pick=max, name="the most of each")
+
+
+def least_of(devices: Collection[Device]) -> Device:
+    """A device that has in everything the least that one of these has: none of them is slower."""
+    return _each(devices, pick=min, name="the least of each")
+
+
+def _each(devices: Collection[Device], *, pick: Callable[[Iterable[float]], float], name: str) -> Device:
+    first, *others = devices
+    if all(other is first or other == first for other in others):
+        return first
+    formats = set(first.flops_per_s).intersection(*(other.flops_per_s for other in others))
+    return Device(
+        name=name,
+        flops_per_s={word: pick([device.flops_per_s[word] for device in devices]) for word in formats},
+        memory_bytes=pick([device.memory_bytes for device in devices]),
+        memory_bytes_per_s=pick([device.memory_bytes_per_s for device in devices]),
+        alone=pick([device.alone for device in devices]),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A way from one device to another."""
@@ -104,6 +128,13 @@ class Links:
     device: Link
     node: Link
     rack: Link
+
+    def at_best(self) -> "Links":
+        """None of them with more latency than a way that leads further, nor further ways with less bandwidth."""
+        latency_s = min(self.device.latency_s, self.node.latency_s, self.rack.latency_s)
+        far = max(self.node.bytes_per_s, self.rack.bytes_per_s)
+        node = replace(self.node, latency_s=min(self.node.latency_s, self.rack.latency_s), bytes_per_s=far)
+        return Links(device=replace(self.device, latency_s=latency_s), node=node, rack=node)
 
 
 def _gpu(name: str, *, half: float, single: float, memory: float, bandwidth: float) -> Device:

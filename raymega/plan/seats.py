@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from raymega.mesh import Coord, Mesh
 from raymega.plan.cluster import Cluster, Node, NodeId
 from raymega.plan.collectives import Ring
-from raymega.plan.hardware import Device, Link
+from raymega.plan.hardware import Device, Link, least_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,8 @@ class StageSeats:
     """Where the teams of one stage sit.
 
     Args:
-        device: the slowest of theirs, at the pace that it has beside those of its node that work.
+        device: as slow as the slowest of theirs in everything, at the pace that it has beside those of its node that
+            work.
         least_bytes: usable memory of the smallest.
         team: the ring of a team, the worst of them.
         replicas: the ring of those that hold the same boxes, the worst of them.
@@ -57,7 +58,7 @@ def _stage(
     devices = {node: by_id[node].device for team in teams for node in set(team)}.values()
     hops = [_link(by_id[a], by_id[b], cluster) for a, b in set(zip(first, onward, strict=True))]
     return StageSeats(
-        device=min(devices, key=lambda device: max(device.flops_per_s.values())),
+        device=least_of(devices),
         least_bytes=min(device.usable_bytes for device in devices),
         team=_worst(_ring(team, by_id) for team in {tuple(team) for team in teams}),
         replicas=_ring(first, by_id),
