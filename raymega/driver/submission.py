@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 from typing import Any
 
+from aiohttp import ClientError
 from ray.exceptions import RayError
 from ray.job_submission import JobStatus, JobSubmissionClient
+from requests import RequestException
 
 import raymega
 from raymega.config.load import to_yaml
@@ -42,6 +44,7 @@ STOPPED = 143
 STATUS_LIMIT_S, LOOK_S = 30.0, 0.2
 NO_AGENT = "No available agent"  # Ray's answer, after 10 s, while nobody at its head starts jobs
 AGENT_LIMIT_S = 60.0
+UNANSWERED = (ConnectionError, RequestException, ClientError, RuntimeError, RayError)  # of Ray's client and below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +79,11 @@ def submission_of(config: Config, *, resume: str = "auto", python: str | None = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job that a cluster has taken."""
+    """A job that a cluster has taken. `directory`: of its run."""
 
     id: str
     address: str
+    directory: str
     client: Any  # Any: Ray's client has no type
 
     @classmethod
@@ -88,7 +92,7 @@ class Job:
         if address is not None:
             os.environ[ADDRESS_VARIABLE] = address
         package = str(Path(raymega.__file__).parent)
-        with _refusals(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
+        with _sending(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
             (Path(folder) / CONFIG).write_text(submission.config, encoding="utf-8")
             client = JobSubmissionClient(address)
             send_when_taken(
@@ -98,10 +102,14 @@ class Job:
                 metadata={RUN_KEY: submission.run},
                 runtime_env={"working_dir": folder, "py_modules": [package, *py_modules], "excludes": ["__pycache__"]},
             )
-            return cls(id=submission.id, address=client.get_address(), client=client)
+            address = client.get_address()
+            return cls(id=submission.id, address=address, directory=submission.directory, client=client)
 
     def follow(self, tell: Callable[[str], None]) -> int:
-        """Pass on what the job prints until it is over; the run's exit code."""
+        """Pass on what the job prints until it is over; the run's exit code.
+
+        Raises: ClusterError where the cluster no longer answers.
+        """
         codes: list[int] = []
 
         async def tail() -> None:
@@ -109,9 +117,20 @@ class Job:
                 codes.extend(map(int, ENDED.findall(text)))
                 tell(text)
 
-        with _refusals(self.address):
+        with self._answering():
             asyncio.run(tail())
             return exit_code_of(*self._over(), said=codes[-1] if codes else None)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What Ray's client raises once it is lost, as an error that says where to look."""
+        try:
+            yield
+        except UNANSWERED as error:
+            raise ClusterError(
+                f"the cluster at {self.address} no longer answers ({_first_line(error)}). Where the run stands: "
+                f"raymega status {quote(self.directory)}"
+            ) from error
 
     def _over(self) -> tuple[str, int | None]:
         """Its status, once that is final: what it prints may end a moment before."""
@@ -164,15 +183,19 @@ def exit_code_of(status: str, code: int | None, *, said: int | None) -> int:
 
 
 @contextmanager
-def _refusals(address: str | None) -> Iterator[None]:
-    """What Ray's client raises, as an error that says what to do."""
+def _sending(address: str | None) -> Iterator[None]:
+    """What Ray's client raises while a job is sent, as an error that says what to do."""
     try:
         yield
     except ValueError as error:
         raise ConfigError(f"the job cannot be sent: {error}. Mend what is named.") from error
-    except (ConnectionError, RuntimeError, RayError) as error:
+    except UNANSWERED as error:
         where = address or os.environ.get(ADDRESS_VARIABLE) or os.environ.get("RAY_ADDRESS") or "this machine"
         raise ClusterError(
-            f"no job can be sent to {where}: {str(error).strip().splitlines()[0]} Name the cluster's dashboard with "
+            f"no job can be sent to {where}: {_first_line(error)} Name the cluster's dashboard with "
             "--address http://HOST:8265; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

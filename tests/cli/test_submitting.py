@@ -20,7 +20,7 @@ class FakeJobs:
 
 def test_a_job_is_named_with_how_to_follow_and_stop_it_and_followed_to_the_runs_own_exit_code(raymega, monkeypatch):
     def submit(submission, *, address, py_modules):
-        return Job(id=submission.id, address=address, client=FakeJobs())
+        return Job(id=submission.id, address=address, directory=submission.directory, client=FakeJobs())
 
     monkeypatch.setattr(Job, "submit", submit)
     words = ["--address", "http://head:8265", "--set", "run.dir=/shared/my runs", "--set", "run.name=demo"]

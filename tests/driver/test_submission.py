@@ -1,9 +1,16 @@
 """What is sent for a job, and the exit code that comes back; no cluster is asked."""
 
+from types import SimpleNamespace
+
 import pytest
+from aiohttp import WSServerHandshakeError
+from ray.job_submission import JobStatus
+from requests.exceptions import ConnectionError as ConnectionLost
+from requests.exceptions import JSONDecodeError
 
 from raymega.config.load import load
 from raymega.config.schema import Config
+from raymega.driver.process.outlasting import OutputLost
 from raymega.driver.submission import ENDED, NO_AGENT, Job, exit_code_of, send_when_taken, submission_of
 from raymega.errors import ClusterError, ConfigError
 
@@ -86,3 +93,53 @@ def test_any_other_refusal_is_not_asked_again():
     with pytest.raises(RuntimeError, match="a job of that name"):
         send_when_taken(head, entrypoint="true")
     assert head.refusals == ["never asked"]
+
+
+class LostHead:
+    """A job server that a follower loses: as it tails what the job prints, or as it asks how the job is."""
+
+    def __init__(self, *, tailing: Exception | None = None, asking: Exception | None = None) -> None:
+        self.tailing, self.asking = tailing, asking
+
+    async def tail_job_logs(self, name: str):
+        yield "step: 1  loss: 5.5\n"
+        if self.tailing is not None:
+            raise self.tailing
+
+    def get_job_info(self, name: str):
+        if self.asking is not None:
+            raise self.asking
+        return SimpleNamespace(status=JobStatus.SUCCEEDED, driver_exit_code=0)
+
+
+def follow(head: LostHead, tell) -> int:
+    job = Job(id="raymega-demo-1", address="http://head:8265", directory="/my runs/demo", client=head)
+    return job.follow(tell)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        LostHead(asking=ConnectionLost("HTTPConnectionPool: Max retries exceeded\nwith url")),
+        LostHead(asking=JSONDecodeError("Expecting value", "<html>", 0)),
+        LostHead(asking=RuntimeError("Request failed with status code 404: job raymega-demo-1 does not exist")),
+        LostHead(tailing=RuntimeError("WebSocket connection closed unexpectedly with close code 1006")),
+        LostHead(tailing=WSServerHandshakeError(SimpleNamespace(real_url="http://head"), (), status=404)),
+        LostHead(tailing=ConnectionRefusedError()),
+    ],
+    ids=["gone", "another page", "begun anew", "torn off", "no such job", "without words"],
+)
+def test_a_cluster_that_goes_while_its_job_is_followed_is_told_in_one_line_with_where_to_look(head: LostHead):
+    told: list[str] = []
+    with pytest.raises(ClusterError, match=r"^the cluster at http://head:8265 no longer answers \(.+\)") as lost:
+        follow(head, told.append)
+    assert lost.value.message.endswith("Where the run stands: raymega status '/my runs/demo'")
+    assert (lost.value.exit_code, "\n" in lost.value.message, told) == (4, False, ["step: 1  loss: 5.5\n"])
+
+
+def test_what_the_follower_cannot_print_is_no_fault_of_the_cluster():
+    def tell(text: str) -> None:
+        raise OutputLost(BrokenPipeError("nobody reads"))
+
+    with pytest.raises(OutputLost):
+        follow(LostHead(), tell)
