@@ -108,7 +108,7 @@ class _Tried:
             self.refused += [verdict] if len(self.refused) < MOST_REFUSED else []
             return
         self.ranked.append(verdict)
-        # two runs of three and four times the stages
+        # two runs of three and four times the stages, about
         self.actions += len(layout.order.kinds) * len(layout.layers) * min(7 * pp, layout.microbatches(job))
         self.best_s = min(self.best_s, verdict.step_s)
 
@@ -171,16 +171,16 @@ class Board:
         return self.places[mesh]
 
     def _paced_s(self, layout: ParallelLayout, seats: tuple[StageSeats, ...]) -> float:
-        count, pp = layout.microbatches(self.job), layout.mesh.pp
-        first = FIRST_MICROBATCHES * pp
-        if count <= first + pp:
+        count, first, more = layout.microbatches(self.job), FIRST_MICROBATCHES * layout.mesh.pp, _round(layout)
+        if count <= first + more:
             return step_seconds(self._ground(layout, seats)).total_s
+        first += (count - first) % more  # so that what is left are whole rounds
         passes = passes_of(self._ground(layout, seats))
         short, longer = (
             step_seconds(self._ground(layout, seats, microbatches=number), passes=passes).total_s
-            for number in (first, first + pp)
+            for number in (first, first + more)
         )
-        return longer + (longer - short) * (count - first - pp) / pp
+        return longer + (longer - short) * (count - first - more) / more
 
     def _ground(
         self, layout: ParallelLayout, seats: tuple[StageSeats, ...], *, microbatches: int | None = None
@@ -188,3 +188,11 @@ class Board:
         each = layout.mesh.dp * layout.microbatch_size
         job = self.job if microbatches is None else replace(self.job, batch_size=microbatches * each)
         return Ground(job=job, layout=layout, seats=seats, cluster=self.cluster, constants=self.constants)
+
+
+def _round(layout: ParallelLayout) -> int:
+    """Micro-batches after which a schedule repeats itself: as many as its first stage begins before it has to wait."""
+    pp = layout.mesh.pp
+    if layout.num_chunks > 1:
+        return pp
+    return layout.order.in_flight(stage=0, num_stages=pp, num_microbatches=2 * pp, chunks=1)
