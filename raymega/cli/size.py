@@ -32,7 +32,7 @@ from raymega.plan.sizing import (
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 _TIMES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SEQ_LEN = 2048
-MOST_PARAMETERS = 1e15
+LEAST_PARAMETERS, MOST_PARAMETERS = 60e6, 1e15  # an embedding of GPT-3's vocabulary is as large as the least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +130,10 @@ def _config(word: str, *, overrides: tuple[str, ...]) -> Known:
     if found is None or not found[2] or Path(word).exists():
         return with_vocabulary(config_of(word, overrides=overrides))
     many = amount(word, option="PARAMETERS")
-    if not 0 < many <= MOST_PARAMETERS:
-        raise ConfigError(f"{word} is no size of a model that can be planned; up to 1000T can. Give a size as 13B.")
+    if not LEAST_PARAMETERS <= many <= MOST_PARAMETERS:
+        raise ConfigError(
+            f"{word} is no size of a model that can be planned; from 60M to 1000T can. Give a size as 13B, or a config."
+        )
     batch = (f"data.seq_len={SEQ_LEN}", f"training.batch_size={batch_of(many)}", "training.micro_batch_size=1")
     loaded = load("", source=word, overrides=(*batch, *overrides))
     return Known(config=loaded.model_copy(update={"model": shape_of(many)}), assumed=None)

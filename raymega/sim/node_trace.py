@@ -17,6 +17,7 @@ from itertools import pairwise
 from raymega.errors import ConfigError
 from raymega.plan.plan import WorkerId
 
+SHOWN = 40  # characters of a line that is wrong
 MOST_CHANGES, MOST_NODES, LONGEST_S = 100_000, 100_000, 520 * 604800.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -127,7 +128,7 @@ def duration_s(word: str, *, option: str) -> float:
 
 
 def _row(line: str, *, source: str, number: int) -> tuple[float, int]:
-    cells = line.split(",")
+    cells, line = line.split(","), line if len(line) <= SHOWN else f"{line[:SHOWN]}.."
     try:
         t_s, nodes = float(cells[0]), int(cells[1])
     except (ValueError, IndexError) as error:

@@ -47,6 +47,7 @@ def test_the_prices_that_ship_are_dated() -> None:
         (("1.3B", "--tokens", "many"), "--tokens: 'many'"),
         (("1.3B", "--tokens", "inf"), "--tokens is inf"),
         (("1.3B", "--prices", "nowhere.yaml"), "cannot be read"),
+        (("10M",), "10M is no size .* from 60M"),
         (("no-such-preset",), "neither a file nor a preset"),
     ],
 )

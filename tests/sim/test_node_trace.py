@@ -25,6 +25,7 @@ def test_a_trace_holds_its_number_of_nodes_until_the_next_row() -> None:
         ("t_s,n_nodes\n0,3\ninf,3\n", "line 3: 'inf,3'"),
         ("t_s,n_nodes\n0,99999999\n60,2\n", "up to .* 100,000 nodes"),
         ("", "begins with nothing"),
+        (f"t_s,n_nodes\n0,3\n60,{'9' * 5000}\n", "^.{,150}$"),
     ],
 )
 def test_a_trace_that_is_wrong_is_refused_with_its_line(text: str, says: str) -> None:
