@@ -10,6 +10,7 @@ best     dp=12 tp=8 pp=16, micro-batch 1, 1f1b, sequence ..      16.8 s   bubble
 from dataclasses import dataclass
 from typing import Any
 
+from raymega.cli.unused import unused
 from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
 from raymega.driver.records.reading import read_hardware
@@ -26,16 +27,24 @@ SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """What `raymega plan` found; `survivors` where they were asked for; `assumed`: what the config does not say."""
+    """What `raymega plan` found.
+
+    Args:
+        survivors: where they were asked for.
+        assumed: what the config does not say.
+        unused: that the layout asked for leaves devices idle, while the best is sought on all.
+    """
 
     advice: Advice
     survivors: tuple[Survivors, ...]
     assumed: str | None = None
+    unused: str | None = None
 
     def text(self, *, explain: bool) -> str:
         """For a person."""
         advice = self.advice
-        lines = [f"cluster  {_cluster_words(advice.cluster)}"]
+        lines = [self.unused] if self.unused else []
+        lines.append(f"cluster  {_cluster_words(advice.cluster)}")
         lines += [f"assumed  {self.assumed}"] if self.assumed else []
         if advice.wish is not None:
             lines.append(f"asked    {_row(advice.asked) if advice.asked is not None else advice.wish}")
@@ -52,6 +61,7 @@ class PlanReport:
         return {
             "cluster": str(advice.cluster),
             "assumed": self.assumed,
+            "unused": self.unused,
             "asked": _data(advice.asked) if advice.asked is not None else None,
             "refused": advice.refused,
             "nearest": _data(advice.nearest) if advice.nearest is not None else None,
@@ -76,7 +86,16 @@ def plan_report(config: Config, *, cluster: str, precision: Precision | None, su
     known, (there, constants) = vocabulary.config, read_hardware(cluster)
     advice = advise(known, cluster=there, precision=precision, constants=constants)
     rows = survivor_plans(known, job=advice.job, cluster=there, constants=constants) if survivors else ()
-    return PlanReport(advice=advice, survivors=rows, assumed=vocabulary.assumed)
+    return PlanReport(advice=advice, survivors=rows, assumed=vocabulary.assumed, unused=_unused(advice, config=known))
+
+
+def _unused(advice: Advice, *, config: Config) -> str | None:
+    """What the layout asked for leaves idle, and what the best takes instead."""
+    if advice.asked is None:
+        return None
+    best, devices = advice.best.layout.mesh, advice.cluster.free
+    ways = (f"the best below uses {best.size:,}",) if best.size > advice.asked.layout.mesh.size else ()
+    return unused(advice.asked.layout.mesh, devices=devices, config=config, ways=ways)
 
 
 def precision_of(word: str | None) -> Precision | None:

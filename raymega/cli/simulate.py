@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raymega.cli.size import read_prices
+from raymega.cli.unused import unused
 from raymega.cli.vocabulary import with_vocabulary
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
@@ -60,6 +61,13 @@ class SimulationReport:
     assumed: str | None = None
 
     @property
+    def unused(self) -> str | None:
+        """That even its largest plan leaves devices idle, if it does."""
+        done = self.done
+        mesh, devices = done.largest_mesh, done.scenario.trace.most * done.node_devices
+        return unused(mesh, devices=devices, config=done.scenario.config) if mesh is not None else None
+
+    @property
     def usd_per_million_tokens(self) -> float | None:
         tokens = self.done.seen.tokens
         if self.usd_per_hour is None or not tokens:
@@ -70,7 +78,8 @@ class SimulationReport:
         done, seen, price = self.done, self.done.seen, self.usd_per_million_tokens
         trace = done.scenario.trace
         cost = "" if price is None else f", $ {price:,.3g} per million tokens"
-        lines = [
+        lines = [self.unused] if self.unused else []
+        lines += [
             f"{time_words(done.duration_s)} on {trace.average:.1f} of {trace.most} nodes of {done.node_devices}, "
             f"{trace.changes} changes; a step of all takes {done.full_step_s:,.3g} s",
             "",
@@ -103,7 +112,7 @@ class SimulationReport:
             "samples_per_s": done.samples_per_s, "tokens": seen.tokens, "steps": seen.steps, "repairs": seen.repairs,
             "changes_of_plan": seen.transitions, "rewinds": seen.rewinds, "full_step_s": done.full_step_s,
             "usd_per_million_tokens": self.usd_per_million_tokens, "times": asdict(done.scenario.times),
-            "ended": done.ended, "assumed": self.assumed,
+            "ended": done.ended, "assumed": self.assumed, "unused": self.unused,
         }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from raymega.control.policy import Rules
 from raymega.control.quiet import tick_due_t
 from raymega.control.states import Seat, first_state
 from raymega.errors import ConfigError
+from raymega.mesh import Mesh
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import PUBLISHED, Constants
 from raymega.plan.job import Job, job_of
@@ -134,6 +135,13 @@ class Simulation:
     def spare_hours(self) -> float:
         """Of devices that were there and had no part."""
         return max(0.0, self.device_hours - self.worker_hours)
+
+    @property
+    def largest_mesh(self) -> Mesh | None:
+        """Of the plans that trained, in devices; None: nothing did."""
+        meshes = (stretch.plan.mesh for stretch in self.seen.stretches)
+        largest = max(meshes, key=lambda mesh: mesh.size, default=None)
+        return largest and replace(largest, tp=largest.tp * self.scenario.team)
 
     @property
     def share_of_linear(self) -> float:

@@ -38,6 +38,15 @@ def test_a_layout_that_does_not_fit_is_shown_beside_the_nearest_and_the_best(meg
     assert "layouts estimated" in text
 
 
+def test_a_layout_that_leaves_devices_idle_is_told_of_in_the_first_line() -> None:
+    first, second, *_ = planned("llama-1b", "--cluster", "dgx-a100:2").splitlines()
+    assert first.startswith("8 of 16 devices are used by dp=4 tp=2 pp=1; --set parallelism.data_parallel_size=auto")
+    assert first.endswith("the best below uses 16")
+    assert second.startswith("cluster  16 on 2 nodes")
+    for whole in ("local:4", "local:2"):  # all are used; there are too few
+        assert planned("nano", "--cluster", whole).startswith("cluster")
+
+
 def test_the_survivors_of_a_small_cluster_all_have_a_plan() -> None:
     rows = [line for line in planned("nano", "--cluster", "local:4", "--survivors").splitlines() if "of linear" in line]
     assert [row.split()[0] for row in rows] == ["4", "3", "2", "1"]

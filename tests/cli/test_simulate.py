@@ -29,6 +29,15 @@ def test_a_trace_is_lived_through_drawn_and_explained(trace: str) -> None:
     assert "detect_s" in text
 
 
+def test_devices_in_no_plan_are_told_of_first_with_a_way_to_use_them() -> None:
+    first, *_ = simulated("--cluster", "cpu:6", "--duration", "1m").splitlines()
+    assert first.startswith("4 of 6 devices are used by dp=2 tp=1 pp=2; ")
+    way = "parallelism.data_parallel_size=auto"
+    assert f"--set {way}" in first
+    words = ("--cluster", "cpu:8", "--duration", "1m", "--set", way)
+    assert simulated(*words).startswith("60 s on 8.0 of 8 nodes")
+
+
 def test_programs_are_given_the_same_figures(trace: str) -> None:
     found = json.loads(simulated("--trace", trace, "--json"))
     assert found["duration_s"] == 300
