@@ -1,6 +1,6 @@
 """`raymega plan`: what a config would take on a cluster, what would be better, and why.
 
-cluster  1536 on 192 nodes, a100-80g; NVLink 3 in a node, InfiniBand 200 Gbit/s between nodes
+cluster  1536 on 192 nodes, a100-80g; NVLink 3 in a node, InfiniBand 200 Gbit/s between nodes; computes in bf16
 asked    dp=16 tp=8 pp=12, micro-batch 10, 1f1b                  27.7 s   bubble 47.8 %   315.1 of 80.7 GB
          does not fit: stage 0 needs 315.1 GB of 80.7 GB a device; activations take most, 265.8 GB
 nearest  micro_batch_size 10 -> 1                                17.2 s   bubble  8.4 %    76.5 of 80.7 GB
@@ -44,7 +44,7 @@ class PlanReport:
         """For a person."""
         advice = self.advice
         lines = [self.unused] if self.unused else []
-        lines.append(f"cluster  {_cluster_words(advice.cluster)}")
+        lines.append(f"cluster  {_cluster_words(advice.cluster)}; computes in {advice.job.precision}")
         lines += [f"assumed  {self.assumed}"] if self.assumed else []
         if advice.wish is not None:
             lines.append(f"asked    {_row(advice.asked) if advice.asked is not None else advice.wish}")
@@ -60,6 +60,7 @@ class PlanReport:
         advice = self.advice
         return {
             "cluster": str(advice.cluster),
+            "precision": advice.job.precision,
             "assumed": self.assumed,
             "unused": self.unused,
             "asked": _data(advice.asked) if advice.asked is not None else None,

@@ -81,7 +81,8 @@ class SimulationReport:
         lines = [self.unused] if self.unused else []
         lines += [
             f"{time_words(done.duration_s)} on {trace.average:.1f} of {trace.most} nodes of {done.node_devices}, "
-            f"{trace.changes} changes; a step of all takes {done.full_step_s:,.3g} s",
+            f"{trace.changes} changes; a step of all takes {done.full_step_s:,.3g} s"
+            f"{_precision_words(done.scenario)}",
             "",
             drawn(done),
             "",
@@ -114,6 +115,11 @@ class SimulationReport:
             "usd_per_million_tokens": self.usd_per_million_tokens, "times": asdict(done.scenario.times),
             "ended": done.ended, "assumed": self.assumed, "unused": self.unused,
         }  # fmt: skip
+
+
+def _precision_words(scenario: Scenario) -> str:
+    """What seconds that were predicted are of; measured ones are of what that run computed in."""
+    return f" in {scenario.job.precision}" if scenario.full_step_s is None else ""
 
 
 def simulation_report(config: Config, *, cluster: str, asked: Asked) -> SimulationReport:

@@ -47,6 +47,16 @@ def test_a_layout_that_leaves_devices_idle_is_told_of_in_the_first_line() -> Non
         assert planned("nano", "--cluster", whole).startswith("cluster")
 
 
+def test_the_number_format_that_seconds_are_of_is_said_whoever_chose_it() -> None:
+    for words, kind in (
+        ((), "fp32"),
+        (("--precision", "bf16"), "bf16"),
+        (("--set", "training.precision=bf16"), "bf16"),
+    ):
+        assert planned("nano", "--cluster", "local:4", *words).splitlines()[0].endswith(f"; computes in {kind}")
+        assert json.loads(planned("nano", "--cluster", "local:4", *words, "--json"))["precision"] == kind
+
+
 def test_the_survivors_of_a_small_cluster_all_have_a_plan() -> None:
     rows = [line for line in planned("nano", "--cluster", "local:4", "--survivors").splitlines() if "of linear" in line]
     assert [row.split()[0] for row in rows] == ["4", "3", "2", "1"]

@@ -25,6 +25,7 @@ def trace(tmp_path: Path) -> str:
 def test_a_trace_is_lived_through_drawn_and_explained(trace: str) -> None:
     text = simulated("--trace", trace)
     assert text.startswith("5 min on 3.7 of 4 nodes of 1, 2 changes")
+    assert text.splitlines()[0].endswith(" s in fp32")
     assert "of linear" in text
     assert "detect_s" in text
 
