@@ -1,10 +1,10 @@
 """`raymega plan`: what a config would take on a cluster, what would be better, and why.
 
 cluster  1536 on 192 nodes, a100-80g; NVLink 3 in a node, InfiniBand 200 Gbit/s between nodes; computes in bf16
-asked    dp=16 tp=8 pp=12, micro-batch 10, 1f1b                  27.7 s   bubble 47.8 %   315.1 of 80.7 GB
+asked    dp=16 tp=8 pp=12, micro-batch 10, 1f1b                  27.7 s   schedule's bubble 47.8%   315.1 of 80.7 GB
          does not fit: stage 0 needs 315.1 GB of 80.7 GB a device; activations take most, 265.8 GB
-nearest  micro_batch_size 10 -> 1                                17.2 s   bubble  8.4 %    76.5 of 80.7 GB
-best     dp=12 tp=8 pp=16, micro-batch 1, 1f1b, sequence ..      16.8 s   bubble  8.6 %    42.9 of 80.7 GB
+nearest  micro_batch_size 10 -> 1                                17.2 s   schedule's bubble  8.4%    76.5 of 80.7 GB
+best     dp=12 tp=8 pp=16, micro-batch 1, 1f1b, sequence ..      16.8 s   schedule's bubble  8.6%    42.9 of 80.7 GB
 """
 
 from dataclasses import dataclass
@@ -114,7 +114,7 @@ def _cluster_words(cluster: Cluster) -> str:
 
 def _row(found: StepPrediction) -> str:
     return (
-        f"{found.layout!s:<72} {found.step_s:>9,.4g} s a step  bubble {found.schedule_bubble():6.1%}  "
+        f"{found.layout!s:<72} {found.step_s:>9,.4g} s a step  schedule's bubble {found.schedule_bubble():6.1%}  "
         f"{found.peak_bytes / 1e9:,.1f} of {min(found.usable_bytes) / 1e9:,.1f} GB  {found.tokens_per_s:,.0f} tokens/s"
     )
 
@@ -122,7 +122,11 @@ def _row(found: StepPrediction) -> str:
 def _parts(found: StepPrediction) -> list[str]:
     fullest = max(range(len(found.memory)), key=lambda stage: found.memory[stage].total)
     layers = " ".join(str(end - first) for first, end in found.layout.layers)
-    seconds = ", ".join(f"{name.removesuffix('_s')} {value:,.3g}" for name, value in found.seconds.by_part.items())
+    waits = f" ({found.seconds.bubble_s / found.step_s:.1%}, with waits for slower stages and for messages)"
+    seconds = ", ".join(
+        f"{name.removesuffix('_s')} {value:,.3g}{waits if name == 'bubble_s' and value else ''}"
+        for name, value in found.seconds.by_part.items()
+    )
     kinds = ", ".join(
         f"{name.replace('_', ' ')} {value / 1e9:,.3g}" for name, value in found.memory[fullest].by_kind.items() if value
     )

@@ -32,7 +32,7 @@ def test_a_layout_that_does_not_fit_is_shown_beside_the_nearest_and_the_best(meg
     text = planned(megatron, "--cluster", "dgx-a100:24", "--precision", "bf16", "--explain")
     asked, _, nearest = text.splitlines()[1:4]
     assert asked.startswith("asked    dp=2 tp=8 pp=12, micro-batch 10, 1f1b")
-    assert "bubble  47.8%" in asked
+    assert "schedule's bubble  47.8%" in asked
     assert "does not do: stage 0 needs" in text
     assert nearest.startswith("nearest  dp=2 tp=8 pp=12, micro-batch 1, 1f1b")
     assert "layouts estimated" in text
@@ -45,6 +45,15 @@ def test_a_layout_that_leaves_devices_idle_is_told_of_in_the_first_line() -> Non
     assert second.startswith("cluster  16 on 2 nodes")
     for whole in ("local:4", "local:2"):  # all are used; there are too few
         assert planned("nano", "--cluster", whole).startswith("cluster")
+
+
+def test_the_bubble_of_the_schedule_and_the_one_of_the_step_are_told_apart(megatron: str) -> None:
+    words = (megatron, "--cluster", "dgx-a100:24", "--precision", "bf16")
+    text, best = planned(*words), json.loads(planned(*words, "--json"))["best"]
+    assert f"schedule's bubble {best['bubble_share']:6.1%}" in text
+    waits = f"({best['seconds']['bubble_s'] / best['step_s']:.1%}, with waits for slower stages and for messages)"
+    assert f"bubble {best['seconds']['bubble_s']:,.3g} {waits}" in text
+    assert "with waits" not in planned("nano", "--cluster", "local:1"), "one stage waits for none"
 
 
 def test_the_number_format_that_seconds_are_of_is_said_whoever_chose_it() -> None:
