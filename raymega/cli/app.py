@@ -62,7 +62,7 @@ def train(
         return
     from raymega.driver.train import train as train_here
 
-    raise typer.Exit(train_here(read, resume=start))
+    raise typer.Exit(train_here(read, resume=start, sample=True))
 
 
 @app.command()

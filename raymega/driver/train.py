@@ -4,7 +4,7 @@ resolve -> lock -> prepare                  refused here: nothing was started
   -> Ray: the cluster's, or a local one     refused here: what the cluster can never give
     -> config.yaml                          until here the run's directory is as it was
     -> controller --> workers               followed until the end; Ctrl-C and SIGTERM end it in order
-  <- summary, a sample of text, exit code
+  <- summary, exit code; where someone reads along and all steps are committed, a sample of text
 """
 
 import sys
@@ -49,12 +49,13 @@ Watch = Callable[[Turn], None] | None
 PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
 
 
-def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> int:
+def train(config: Config, *, resume: Resume = "auto", watch: Watch = None, sample: bool = False) -> int:
     """Run `config` to its end and return the exit code.
 
     Args:
         resume: auto (the newest whole checkpoint), none, or a step.
         watch: told of every turn, as the console is.
+        sample: for one who reads along: end with a sample of text, if the run is not stopped before its last step.
     Raises: RaymegaError for what cannot start.
     """
     began_t = time.time()
@@ -72,7 +73,12 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
         if prepared.checkpoint is not None and prepared.checkpoint.step >= full.training.steps:
             print(_nothing_to_do(prepared))
             return 0
-        return _run(prepared, lock=lock, began_t=began_t, watch=watch, out=out)
+        ended, committed = _run(prepared, lock=lock, began_t=began_t, watch=watch, out=out)
+        if ended.details:
+            tell(ended.details)
+        if sample and ended.exit_code == 0 and committed >= full.training.steps:
+            _show_sample(prepared, out=out)
+        return ended.exit_code
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C or SIGTERM while there is no run to stop
         if run_dir.is_begun():
             print(f"to resume: raymega train {quote(str(run_dir.config))}")
@@ -83,13 +89,14 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None) -> in
             run_dir.remove_if_unused()
 
 
-def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch, out: TextIO) -> int:
+def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch, out: TextIO) -> tuple[Ended, int]:
+    """How it ended, and the committed steps."""
     with closing(open_console(facts_of(prepared), t=began_t, out=out)) as console:
         for warning in prepared.warnings:
             console.note(warning)
         shown = Shown(console, began_t=began_t, watch=watch)
         ended = _followed(prepared, lock=lock, console=console, began_t=began_t, shown=shown)
-    return _told(ended, prepared, out=out)
+    return ended, shown.committed
 
 
 def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float, shown: "Shown") -> Ended:
@@ -122,17 +129,18 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
 
 
 class Shown:
-    """Passes news on to the console, and to whoever else watches."""
+    """Passes news on to the console, and to whoever else watches. `committed`: steps, as far as was told."""
 
     def __init__(self, console: Console, *, began_t: float, watch: Watch) -> None:
         self._console, self._began_t, self._has_step = console, began_t, False
-        self._watch = watch
+        self._watch, self.committed = watch, 0
         self._memory_total = psutil.virtual_memory().total
 
     def __call__(self, news: News) -> None:
         self._console.remember(Memory(used_bytes=news.memory_bytes, total_bytes=self._memory_total))
         for turn in news.turns:
             self._console.saw(turn)
+            self.committed = turn.decision.state.story.committed
             if self._watch is not None:
                 self._watch(turn)
             if not self._has_step and turn.decision.state.story.committed > turn.before.story.committed:
@@ -214,16 +222,12 @@ def _nothing_to_do(prepared: Prepared) -> str:
     )
 
 
-def _told(ended: Ended, prepared: Prepared, *, out: TextIO) -> int:
-    """The exit code, after what else there is to say."""
-    if ended.details:
-        tell(ended.details)
-    found = newest_complete(prepared.checkpoint_dir) if ended.exit_code == 0 else None
+def _show_sample(prepared: Prepared, *, out: TextIO) -> None:
+    found = newest_complete(prepared.checkpoint_dir)
     if found is not None:
         print("sample", flush=True, file=out)
         with suppress(KeyboardInterrupt):  # the run is over: there is nothing left to break off
             print(_sample(prepared.config, checkpoint=found.uri), file=out)
-    return ended.exit_code
 
 
 def _sample(config: Config, *, checkpoint: str) -> str:

@@ -47,7 +47,7 @@ def launch(
         print(f"run {full.run.name} is alive with this config: attached to it, at step {Run.at(directory).committed}")
         return Run.at(directory)
     if not background:
-        code = train(full, resume=resume)
+        code = train(full, resume=resume, sample=True)
         print(f"run {full.run.name} ended with exit code {code}")
         return Run.at(directory)
     return _in_background(full, directory, resume=str(resume))

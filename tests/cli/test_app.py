@@ -137,20 +137,20 @@ def stub(monkeypatch, train) -> None:
 
 def test_the_exit_code_is_the_runs_own_and_resume_and_set_reach_it(raymega, monkeypatch):
     called = []
-    stub(monkeypatch, lambda config, *, resume: called.append((config.training.steps, resume)) or 75)
+    stub(monkeypatch, lambda config, *, resume, sample: called.append((config.training.steps, resume)) or 75)
     codes = [raymega("train", "nano", "--set", "training.steps=7", *more).code for more in ([], ["--resume", "40"])]
     assert (codes, called) == ([75, 75], [(7, "auto"), (7, 40)])
 
 
 def test_the_default_run_is_nano(raymega, monkeypatch):
     called = []
-    stub(monkeypatch, lambda config, *, resume: called.append(config) or 0)
+    stub(monkeypatch, lambda config, **how: called.append(config) or 0)
     assert raymega("train").code == 0
     assert called == [load(preset_text("nano"), source="nano")]
 
 
 def test_an_interrupt_ends_with_130(raymega, monkeypatch):
-    def interrupted(config, *, resume):
+    def interrupted(config, **how):
         raise KeyboardInterrupt
 
     stub(monkeypatch, interrupted)

@@ -48,7 +48,7 @@ def main(overrides: list[str]) -> int:
             wait_for_machines(2)
             story = Story(run=Run.at(run_dir), steps=config.training.steps, stage=stage, other=other)
             with closing(story):
-                code = train(config)
+                code = train(config, sample=True)
     print(foretold_text(foretold(run_dir, cluster=None), cluster=None))
     print(f"report  {write_report(run_dir)}")
     return code
