@@ -11,6 +11,8 @@ from typing import Any
 
 from raymega.driver.records.reading import Words, config_from
 
+AS_WRITTEN = "font-family:monospace;white-space:pre;overflow-x:auto"  # a page's own style of <pre> may be any
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
@@ -26,7 +28,7 @@ class Shown:
         return self.text
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text)}</pre>"
+        return f'<pre style="{AS_WRITTEN}">{html.escape(self.text)}</pre>'
 
 
 def plan(
