@@ -30,7 +30,8 @@ class Fault:
     place: Place | None = None
 
     def __str__(self) -> str:
-        return ": ".join(str(part) for part in (self.place, self.key, f"{self.problem}. {self.way_out}.") if part)
+        end = "" if self.way_out.endswith("?") else "."
+        return ": ".join(str(part) for part in (self.place, self.key, f"{self.problem}. {self.way_out}{end}") if part)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

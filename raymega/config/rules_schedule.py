@@ -16,7 +16,7 @@ def the_schedule_is_known(config: Config) -> Fault | None:
     if name in CHUNKS_OF or is_table(name):
         return None
     near = nearest(name.lower(), CHUNKS_OF)
-    hint = f"Did you mean {near}" if near else f"Use {one_of(tuple(CHUNKS_OF))}, or a table of actions, FILE.csv"
+    hint = f"Did you mean {near}?" if near else f"Use {one_of(tuple(CHUNKS_OF))}, or a table of actions, FILE.csv"
     return Fault(key=KEY, problem=f"there is no schedule {name}", way_out=hint)
 
 

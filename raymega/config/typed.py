@@ -162,7 +162,9 @@ def _unknown(name: str, key: str, entry: Mapping, section: type[Section]) -> Fau
     home = next((full for full in elsewhere if full.endswith(f".{name}")), None)
     if home is None and near is None:
         home = next((full for full in elsewhere if nearest(name, [full.partition(".")[2]])), None)
-    hint = f"Did you mean {home or near}" if home or near else f"Known here: {', '.join(section.model_fields)}"
+    inside = key.removesuffix(name)
+    meant = home or (near and f"{inside}{near}")
+    hint = f"Did you mean {meant}?" if meant else f"Known here: {', '.join(section.model_fields)}"
     return Fault(key=key, problem="unknown key", way_out=hint, place=entry.places[name])
 
 
@@ -175,7 +177,7 @@ def _way_out(entry: Entry, want: Any) -> str:
     words = [word for arg in (want, *get_args(want)) if get_origin(arg) is Literal for word in get_args(arg)]
     optional = NoneType in get_args(want)
     if text and words and (near := nearest(text.lower(), words)):
-        return f"Did you mean {near}"
+        return f"Did you mean {near}?"
     if want is str or str in get_args(want):
         return f'Quote it, as in "{text}"' + (", or write null" if optional else "") if text else "Write some text"
     if isinstance(entry, Scalar) and entry.is_null:

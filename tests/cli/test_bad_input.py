@@ -74,7 +74,7 @@ def refused(raymega: Callable, *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("sets", "words"),
     [
-        (["training.batch_sise=8"], ["training.batch_sise: unknown key", "Did you mean batch_size"]),
+        (["training.batch_sise=8"], ["training.batch_sise: unknown key", "Did you mean training.batch_size?"]),
         (["model.num_attention_heads=4", "parallelism.tensor_model_parallel_size=3"], ["whole heads", "Use 1, 2 or 4"]),
         (["parallelism.pipeline_model_parallel_size=3"], ["3 stages for 2 layers", "Use 2 or less"]),
         (["training.batch_size=10"], ["10 is not a multiple of micro_batch_size 4", "Use 8"]),

@@ -60,7 +60,7 @@ def test_what_is_legal_is_accepted(changes: dict[str, object]):
         ({"model.hidden_size": 36}, "model.num_attention_heads",
          ["a head has 9 elements", "must be even", "Use 2, 3 or 6"]),
         ({"parallelism.schedule": "zbv"}, "parallelism.schedule",
-         ["there is no schedule zbv", "Did you mean zb-v"]),
+         ["there is no schedule zbv", "Did you mean zb-v?"]),
         ({"parallelism.schedule": "fastest"}, "parallelism.schedule", ["no schedule fastest", "zb-v", "FILE.csv"]),
         ({"parallelism.chunks": 2}, "parallelism.chunks",
          ["1f1b runs one chunk a stage, not 2", "Leave it out, or set schedule to interleaved"]),

@@ -35,7 +35,7 @@ def test_a_time_without_quotes_is_the_same():
         (text(("08:00", 9)) + "\nrun: {devices: 4}", "9 from 08:00 is above run.devices 4. Use 4 or less"),
         (text(("08:00", 4), timezone="Europe/Berln"), "Europe/Berln is no time zone of this system. Use Europe/Berlin"),
         (text(("08:00", 4), timezone="Nowhere"), "Use UTC, or a name as Europe/Berlin"),
-        ("elastic: {calendar: [{form: '08:00', devices: 4}]}", "Did you mean from"),
+        ("elastic: {calendar: [{form: '08:00', devices: 4}]}", "Did you mean elastic.calendar[0].from?"),
         ("elastic: {calendar: [{from: '08:00', devices: 0}]}", "elastic.calendar[0].devices"),
     ],
 )  # fmt: skip
