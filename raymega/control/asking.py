@@ -4,7 +4,8 @@
     drain    a node will be gone at by_t       not used from now on; the plan is changed before, if that can be
 
 What cannot be is refused with the reason, and the run goes on as it is. A notice of the cluster is not refused: the
-node goes in any case, and if nothing can be done in time its loss is repaired like any other.
+node goes in any case, and if nothing can be done in time there is a checkpoint before (`control.safekeeping`), and its
+loss is repaired like any other.
 """
 
 from dataclasses import replace
@@ -23,7 +24,8 @@ from raymega.control.events import (
 )
 from raymega.control.outlook import Drain, Wish
 from raymega.control.preparing import proceed, with_step_price
-from raymega.control.proposing import IN_TIME_S, Proposal, propose
+from raymega.control.proposing import Proposal, propose
+from raymega.control.safekeeping import STAYS
 from raymega.control.seating import free_seats
 from raymega.control.states import (
     Moving,
@@ -44,7 +46,6 @@ from raymega.plan.plan import Plan
 
 Asked = ResizeAsked | DrainAsked | PauseAsked | ResumeAsked | SetAsked | CheckpointAsked | RewindAsked | DisturbAsked
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Settling
-STAYS = "the state of this run cannot be moved: its model is the user's own"
 
 
 def refused_at_the_end(brain: Brain, state: Stopping | Saving, event: Asked, now: float) -> Decision:
@@ -97,33 +98,34 @@ def drain_asked(brain: Brain, state: Live, event: DrainAsked, now: float) -> Dec
     names = sorted(node.node for node in state.story.nodes)
     if event.node not in names:
         return refused(state, event, f"no node {event.node} has devices for this run; there are {', '.join(names)}")
-    if brain.moves is None:
+    if brain.moves is None and event.request is not None:
         return refused(state, event, STAYS)
     after = with_story(state, _with_drain(state.story, event))
     if not isinstance(after, Training):
         return accepted(
             Decision(state=after), event, f"{event.node} is not used any more; changed as soon as the run trains"
         )
+    if brain.moves is None:
+        decision = proceed(brain, after, now)
+        return accepted(decision, event, decision.reason or f"{event.node} is not used any more")
     ways = ways_of(brain, after, brain.moves)
     if not ways.seen.leaving:
         decision = proceed(brain, after, now)
         return accepted(decision, event, f"no worker of the plan is on {event.node}; it is not used any more")
     found = propose(brain, with_step_price(after), ways, now)
     if found.change is None and event.request is not None:
-        return refused(state, event, f"nothing can take over from {event.node}: {found.reason}")
+        return refused(state, event, f"nothing can take over from {event.node}: {found.brief or found.reason}")
     decision = proceed(brain, after, now)
+    if decision.state.story.outlook.saved_for != state.story.outlook.saved_for:
+        return accepted(decision, event, decision.reason)
     return accepted(decision, event, _in_time(found, event, now) or decision.reason or found.reason)
 
 
 def _in_time(found: Proposal, event: DrainAsked, now: float) -> str:
     """A deadline that cannot be kept, in words; empty if it can."""
-    if found.choice is None:
-        return f"nothing can take over from {event.node} ({found.reason}): its loss is dealt with when it comes"
-    needed_s = found.choice.offer.ready_s + found.choice.offer.pause_s
-    if now + needed_s + IN_TIME_S <= event.by_t:
-        return ""
-    short = f"{event.by_t - now:.1f} s are left where {needed_s:.1f} s are needed"
-    return f"{short}: {found.reason}; if it comes too late, the loss of {event.node} is repaired"
+    if why := found.why_late(event.by_t, now):
+        return f"nothing can take over from {event.node} in time: its loss is dealt with when it comes ({why})"
+    return ""
 
 
 def _is_so(training: Training, plan: Plan) -> bool:

@@ -53,6 +53,7 @@ class Outlook:
     """What outlives every state and bears on the next plan.
 
     Args:
+        saved_for: of the nodes that are to go, those for whose loss a checkpoint was ordered.
         came: (node, when) of those that were not there from the first.
         flaps: times that one of those has gone again.
         unborn: (worker, when it was started) of processes that are not up yet.
@@ -66,6 +67,7 @@ class Outlook:
 
     wish: Wish = field(default_factory=Wish)
     draining: tuple[Drain, ...] = ()
+    saved_for: frozenset[str] = frozenset()
     came: tuple[tuple[str, float], ...] = ()
     flaps: int = 0
     unborn: tuple[tuple[WorkerId, float], ...] = ()
@@ -107,6 +109,7 @@ class Outlook:
             came=(*came, *((node, now) for node in fresh)),
             flaps=self.flaps + len(gone & set(dict(self.came))),
             draining=tuple(drain for drain in self.draining if drain.node in here),
+            saved_for=self.saved_for & here,
         )
         return known_too._changed(now) if gone or fresh else known_too
 

@@ -3,6 +3,7 @@
     look     is another plan due?         the ladder is asked once for each state of the cluster (`control.proposing`)
              start who is missing         fresh workers for it, and standbys up to elastic.standbys
              all warm: choose a boundary  as far as workers have leave already, one step at least; no grants beyond it
+             none in time: save           no plan is there before a node goes (`control.safekeeping`)
     proceed  at the boundary              the state moves (`control.moving`); before it, grants as ever
 
 What is due follows from what is so - lost teams, nodes that are to go, wishes, free devices -, not from what has
@@ -18,6 +19,7 @@ from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.granting import grant_on
 from raymega.control.proposing import propose
 from raymega.control.quiet import facts_of
+from raymega.control.safekeeping import STAYS, keep_safe
 from raymega.control.seating import number_of
 from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
@@ -33,11 +35,12 @@ ROUNDING_S = 1e-6  # so that it is asked at that beat, however its time is round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """The training with whatever was begun beside it."""
+    """The training with whatever was begun beside it. `unanswered`: why no plan is there before a node goes."""
 
     training: Training
     commands: tuple[Command, ...] = ()
     reason: str = ""
+    unanswered: str = ""
 
 
 def proceed(brain: Brain, training: Training, now: float, *, reason: str = "") -> Decision:
@@ -55,16 +58,24 @@ def proceed(brain: Brain, training: Training, now: float, *, reason: str = "") -
 def look(brain: Brain, training: Training, now: float) -> Looked:
     """Find out whether another plan is due, and bring it nearer."""
     if brain.moves is None:
-        return Looked(training=training)
+        return _kept_safe(brain, Looked(training=training), why=STAYS, now=now)
     looked = Looked(training=training)
     facts = facts_of(training)
     if training.weighed is None or not training.weighed.holds(facts, now):
         found = _weighed(brain, training, brain.moves, facts, now)
         looked = replace(_staffed(brain, found.training, now), reason=found.reason)
+        if found.unanswered:
+            looked = _kept_safe(brain, looked, why=found.unanswered, now=now)
     training = looked.training
     if training.change is not None:
         training = replace(training, change=_nearer(brain, training, training.change, now))
     return replace(looked, training=training)
+
+
+def _kept_safe(brain: Brain, looked: Looked, *, why: str, now: float) -> Looked:
+    kept = keep_safe(brain.rules, looked.training, why=why, now=now)
+    commands = (*looked.commands, *kept.commands)
+    return Looked(training=kept.training, commands=commands, reason=kept.reason or looked.reason)
 
 
 def switch(training: Training, change: Change, now: float, *, reason: str) -> Decision:
@@ -104,7 +115,9 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
     if outlook.rollbacks > MOST_ROLLBACKS or now < outlook.hold_until:
         again_t = outlook.hold_until if outlook.rollbacks <= MOST_ROLLBACKS else inf
         held = Weighed(facts=facts, pause_s=AGAIN_S, again_t=again_t)
-        return Looked(training=replace(training, change=None, weighed=held))
+        training = replace(training, change=None, weighed=held)
+        lasts = bool(outlook.draining) and min(drain.by_t for drain in outlook.draining) < again_t
+        return Looked(training=training, unanswered="changes of the plan broke lately" if lasts else "")
     same = last is not None and last.facts == facts
     ways = last.ways if last is not None and same else None
     ways = ways_of(brain, training, moves) if ways is None else ways
@@ -115,10 +128,12 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
         training, weighed=Weighed(facts=facts, pause_s=pause_s, again_t=now + pause_s - ROUNDING_S, ways=ways)
     )
     before, change = training.change, found.change
+    late = found.why_late(ways.seen.by_t, now) if ways.seen.by_t is not None else ""
     if change is not None and before is not None and change.plan == before.plan:
-        return Looked(training=replace(training, change=replace(before, by_t=change.by_t)))
+        return Looked(training=replace(training, change=replace(before, by_t=change.by_t)), unanswered=late)
     is_news = change is not None or before is not None or bool(training.plan.lost)
-    return Looked(training=replace(training, change=change), reason=found.reason if is_news else "")
+    reason = found.reason if is_news else ""
+    return Looked(training=replace(training, change=change), reason=reason, unanswered=late)
 
 
 def _staffed(brain: Brain, training: Training, now: float) -> Looked:

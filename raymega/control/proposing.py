@@ -23,13 +23,22 @@ IN_TIME_S = 1.0  # a guess: what is kept back of a deadline for what nobody has 
 class Proposal:
     """What came of it. `change`: None: the plan stays; `choice`: None: there was nothing to choose from.
 
-    `is_open`: time alone may bring another answer; not where one rung is open, whatever it costs.
+    `is_open`: time alone may bring another answer; not where one rung is open, whatever it costs. `brief`: the first of
+    many reasons.
     """
 
     change: Change | None
     choice: Choice | None
     reason: str
     is_open: bool = True
+    brief: str = ""
+
+    def why_late(self, by_t: float, now: float) -> str:
+        """Why nothing is done by then; empty if it is."""
+        if self.choice is None:
+            return self.brief or self.reason
+        needed_s, left_s = self.choice.offer.ready_s + self.choice.offer.pause_s, by_t - now
+        return f"{left_s:.1f} s are left where {needed_s:.1f} s are needed" if needed_s + IN_TIME_S > left_s else ""
 
 
 def propose(brain: Brain, training: Training, ways: Ways, now: float) -> Proposal:
@@ -44,7 +53,8 @@ def propose(brain: Brain, training: Training, ways: Ways, now: float) -> Proposa
     offers = _in_time([row for row in rows if isinstance(row, Offer)], seen, now)
     barred = [row for row in rows if isinstance(row, Barred)]
     if not offers:
-        return Proposal(change=None, choice=None, reason="; ".join(f"{row.rung}: {row.reason}" for row in barred))
+        why = [f"{row.rung}: {row.reason}" for row in barred]
+        return Proposal(change=None, choice=None, reason="; ".join(why), brief=why[0])
     step_s = prices.step_s(training.plan)
     mean_s = story.outlook.mean_s(now)
     lasting = horizon(step_s=step_s, mean_time_between_changes_s=mean_s, steps_left=steps_left)
