@@ -47,7 +47,7 @@ def test_usage_says_once_what_may_be_repeated(raymega):
         (["train", "--resum", "auto"], "--resume"),
         (["train", "nanoo"], "Did you mean the preset nano?"),
         (["train", "--resume", "atuo"], "Did you mean auto?"),
-        (["train", "--set", "model.hidden_sice=3"], "Did you mean hidden_size"),
+        (["train", "--set", "model.hidden_sice=3"], "Did you mean model.hidden_size?"),
         (["train", "--set", "training.lr"], "this is no assignment"),
         (["submit", "nanoo"], "Did you mean the preset nano?"),
         (["submit", "nano"], "run.dir: runs is relative; under a Ray job"),
