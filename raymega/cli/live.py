@@ -11,6 +11,7 @@ from shlex import quote
 import ray
 
 from raymega.config.chaos import parse
+from raymega.config.fault import counted
 from raymega.control.commands import Answer
 from raymega.driver.cluster.drain import node_named, this_node
 from raymega.driver.finding import directory_named, end_of, live_run, name_of
@@ -77,7 +78,8 @@ def _told(replay: Replay, laid: Laid) -> str:
     trace = replay.trace
     left, came = (sum(len(getattr(t, kind)) for t in laid.course) for kind in ("leaving", "coming"))
     return (
-        f"{trace.changes} changes of {trace.most} nodes in {time_words(trace.end_s)}, over its {len(laid.devices_of)} "
+        f"{counted(trace.changes, noun='change')} of {counted(trace.most, noun='node')} in "
+        f"{time_words(trace.end_s)}, over its {len(laid.devices_of)} "
         f"{'nodes' if len({node for node, _ in laid.devices_of.values()}) > 1 else 'devices'}: {left} leave and {came} "
         f"come back within {time_words(laid.lasts_s)}"
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from raymega.cli.unused import unused
 from raymega.cli.vocabulary import with_vocabulary
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.driver.records.reading import read_hardware
 from raymega.errors import ConfigError
@@ -139,7 +140,7 @@ def _explained(advice: Advice) -> list[str]:
     """What else was looked at."""
     found = advice.found
     proven = ", no other can be faster" if found.is_proven else ""
-    lines = [f"{found.considered:,} layouts estimated, {len(found.ranked)} timed{proven}; fastest first:"]
+    lines = [f"{counted(found.considered, noun='layout')} estimated, {len(found.ranked)} timed{proven}; fastest first:"]
     lines += [f"  {verdict}" for verdict in found.ranked[:SHOWN]]
     if found.refused:
         lines.append("refused, though their estimates were as good:")
@@ -149,7 +150,7 @@ def _explained(advice: Advice) -> list[str]:
 def _survivor_row(row: Survivors) -> str:
     tail = f"  does not fit: {row.refused}" if row.refused else ""
     speed = f"{row.prediction.step_s:>9,.4g} s  {row.share_of_linear:6.1%} of linear"
-    return f"{row.devices:>6} devices  {row.choice.plan.mesh!s:<22} {speed}{tail}"
+    return f"{counted(row.devices, noun='device'):>14}  {row.choice.plan.mesh!s:<22} {speed}{tail}"
 
 
 def _data(found: StepPrediction) -> dict[str, Any]:

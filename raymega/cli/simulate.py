@@ -11,6 +11,7 @@ from typing import Any
 from raymega.cli.size import read_prices
 from raymega.cli.unused import unused
 from raymega.cli.vocabulary import with_vocabulary
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.control.loop import Turn
 from raymega.driver.records.reading import is_run, read_hardware, run_directory
@@ -81,7 +82,7 @@ class SimulationReport:
         lines = [self.unused] if self.unused else []
         lines += [
             f"{time_words(done.duration_s)} on {trace.average:.1f} of {trace.most} nodes of {done.node_devices}, "
-            f"{trace.changes} changes; a step of all takes {done.full_step_s:,.3g} s"
+            f"{counted(trace.changes, noun='change')}; a step of all takes {done.full_step_s:,.3g} s"
             f"{_precision_words(done.scenario)}",
             "",
             drawn(done),
@@ -89,8 +90,8 @@ class SimulationReport:
             f"goodput {seen.goodput.share:.2%} of {done.worker_hours:,.1f} worker-hours, useful "
             f"{seen.goodput.share_of('useful'):.2%}; {done.effective_share:.2%} once it had started",
             f"{done.share_of_linear:.2%} of linear, {done.tokens_per_s:,.0f} tokens/s{cost}",
-            f"{seen.steps:,} steps, {seen.repairs} repairs in mid-step, {seen.transitions} changes of plan, "
-            f"{seen.rewinds} rewinds",
+            f"{counted(seen.steps, noun='step')}, {counted(seen.repairs, noun='repair')} in mid-step, "
+            f"{counted(seen.transitions, noun='change')} of plan, {counted(seen.rewinds, noun='rewind')}",
             *category_lines(done),
             "plans:",
             *stretch_lines(done),

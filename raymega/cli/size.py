@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from raymega.cli.vocabulary import Known, with_vocabulary
+from raymega.config.fault import counted
 from raymega.config.load import load
 from raymega.driver.records.reading import config_of
 from raymega.errors import ConfigError
@@ -142,9 +143,9 @@ def _config(word: str, *, overrides: tuple[str, ...]) -> Known:
 def _row(fleet: Fleet) -> str:
     tail = f"   {fleet.refused}" if fleet.refused else ""
     return (
-        f"{fleet.machine:<18} {fleet.nodes:>5} nodes  {fleet.layout!s:<64} {fleet.tokens_per_s:>12,.0f} tokens/s "
-        f"{fleet.days:>9,.1f} days {fleet.device_hours:>12,.0f} device-hours  $ {fleet.cost_usd:>12,.0f}  "
-        f"$ {fleet.usd_per_million_tokens:,.3g} per million tokens{tail}"
+        f"{fleet.machine:<18} {counted(fleet.nodes, noun='node'):>11}  {fleet.layout!s:<64} "
+        f"{fleet.tokens_per_s:>12,.0f} tokens/s {fleet.days:>9,.1f} days {fleet.device_hours:>12,.0f} device-hours  "
+        f"$ {fleet.cost_usd:>12,.0f}  $ {fleet.usd_per_million_tokens:,.3g} per million tokens{tail}"
     )
 
 

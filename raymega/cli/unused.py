@@ -4,7 +4,7 @@
 raymega plan names the best layout.
 """
 
-from raymega.config.fault import counted
+from raymega.config.fault import are, counted
 from raymega.config.schema import Config
 from raymega.mesh import Mesh
 
@@ -23,5 +23,4 @@ def unused(mesh: Mesh, *, devices: int, config: Config, ways: tuple[str, ...] = 
         return None
     fixed = config.parallelism.data_parallel_size != "auto"
     out = ", and ".join((ALL_OF_THEM, *ways) if fixed else ways)
-    are = "is" if mesh.size == 1 else "are"
-    return f"{mesh.size:,} of {counted(devices, noun='device')} {are} used by {mesh}; {out}"
+    return f"{mesh.size:,} of {counted(devices, noun='device')} {are(mesh.size)} used by {mesh}; {out}"

@@ -59,6 +59,14 @@ def at_most(largest: int) -> str:
 
 
 def counted(number: int, *, noun: str) -> str:
-    """Read out a number of things: `1 micro-batch`, `8 micro-batches`."""
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
+    """Read out a number of things: `1 micro-batch`, `8 micro-batches`, `2 recoveries`."""
+    if number == 1:
+        return f"{number:,} {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def are(number: int) -> str:
+    """What so many things do: `1 device is left`, `2 devices are left`."""
+    return "is" if number == 1 else "are"

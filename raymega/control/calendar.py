@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+from raymega.config.fault import counted
+
 DAYS = (-2, -1, 0, 1)  # a zone that goes over to the other side of the date line skips a day
 
 
@@ -51,7 +53,7 @@ def due(entries: Sequence[CalendarEntry], *, zone: tzinfo, now: float) -> Due:
     )  # fmt: skip
     since_t, entry = [row for row in instants if row[0] <= now][-1]
     until_t, following = next(row for row in instants if row[0] > now)
-    reason = f"the calendar gives {entry.devices} devices from {entry} to {following} ({zone})"
+    reason = f"the calendar gives {counted(entry.devices, noun='device')} from {entry} to {following} ({zone})"
     return Due(devices=entry.devices, since_t=since_t, until_t=until_t, reason=reason)
 
 

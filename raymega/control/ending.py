@@ -11,6 +11,7 @@ Exit code 0 only if the steps asked for were committed (law 10); a user's own st
 
 from dataclasses import replace
 
+from raymega.config.fault import counted
 from raymega.control.commands import AbortGeneration, Command, Evaluate, Finish, Grant, StopWorkers
 from raymega.control.decision import Brain, Decision
 from raymega.control.events import StopAsked
@@ -83,7 +84,7 @@ def save_last(training: Training, stop: Stop | None, now: float) -> Decision:
     underway = SavesUnderway(step=step, since=now, tokens_total=story.tokens_total)
     grant = Grant(generation=story.generation, until=step, save_at=(step,))
     saving = Saving(training=replace(training, saves=(underway,)), stop=stop, since=now)
-    reason = f"{len(training.plan.living)} workers are left, have the state of step {step} and save it"
+    reason = f"step {step} is saved by all who are left, {counted(len(training.plan.living), noun='worker')}"
     return Decision(state=saving, commands=(grant,), reason=reason)
 
 

@@ -13,6 +13,7 @@ is old; and where something is being published, or was since it was looked for, 
 
 from dataclasses import replace
 
+from raymega.config.fault import are, counted
 from raymega.control.asking import Live, accepted, refused
 from raymega.control.broken import Sign
 from raymega.control.commands import WithdrawCheckpoints
@@ -29,7 +30,8 @@ def rewind_asked(brain: Brain, state: Live, event: RewindAsked, now: float) -> D
     if why := _why_not(state, event):
         return refused(state, event, why)
     step, again = event.to.step, state.story.committed - event.to.step
-    told = f"back to the checkpoint of step {step}, as asked: {again} steps are void, later checkpoints are withdrawn"
+    void = f"{counted(again, noun='step')} {are(again)} void, later checkpoints are withdrawn"
+    told = f"back to the checkpoint of step {step}, as asked: {void}"
     broken = break_generation(
         brain, replace(state, story=_back(state, event), saves=(), change=None), Sign(reason=told), now
     )

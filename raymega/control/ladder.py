@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from raymega.config.fault import counted
 from raymega.errors import StateLost
 
 MARGIN = 0.02  # a guess: above the noise of a step's time, below any gain worth a move
@@ -138,11 +139,11 @@ def horizon(*, step_s: float, mean_time_between_changes_s: float, steps_left: in
 
 
 def _reason(best: Offer, predicted_s: float, horizon_steps: int, others: Sequence[tuple[Rung, str]]) -> str:
-    parts = [f"{best.rung}: {predicted_s:.1f} s for the next {horizon_steps} steps"]
+    parts = [f"{best.rung}: {predicted_s:.1f} s for the next {counted(horizon_steps, noun='step')}"]
     if best.pause_s:
         parts.append(f"a pause of {best.pause_s:.1f} s")
     if best.replay_steps:
-        parts.append(f"{best.replay_steps} steps done again")
+        parts.append(f"{counted(best.replay_steps, noun='step')} done again")
     if others:
         parts.append("instead of " + ", ".join(f"{price} ({rung})" for rung, price in others))
     return "; ".join(parts)

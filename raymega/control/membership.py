@@ -6,6 +6,7 @@ a spare's loss does not, nor one after the last checkpoint has all its parts.
 
 from dataclasses import replace
 
+from raymega.config.fault import are, counted
 from raymega.control.broken import Leaver, Sign
 from raymega.control.commands import StopWorkers
 from raymega.control.decision import Brain, Decision
@@ -59,7 +60,8 @@ def begin_if_due(brain: Brain, state: WaitingForNodes, event: Tick, now: float) 
     """Make the next generation, once nodes are known and the back-off has passed."""
     story, steps = state.story, brain.rules.steps
     if story.committed >= steps:
-        reason = f"nothing to do: {story.committed} steps are committed and saved, training.steps is {steps}"
+        done = f"{counted(story.committed, noun='step')} {are(story.committed)} committed and saved"
+        reason = f"nothing to do: {done}, training.steps is {steps}"
         return end(state, exit_code=0, reason=reason, resumable=False)
     if not story.nodes or now < state.not_before:
         return Decision(state=state)

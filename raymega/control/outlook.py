@@ -11,6 +11,7 @@ A cluster that changes often has a short horizon, so that less is worth a move (
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from raymega.config.fault import counted
 from raymega.control.prices import Prices
 from raymega.mesh import Mesh
 from raymega.plan.plan import WorkerId
@@ -36,7 +37,7 @@ class Wish:
         return self.devices is None and self.mesh is None
 
     def __str__(self) -> str:
-        return f"{self.devices} devices" if self.mesh is None else str(self.mesh)
+        return counted(self.devices or 0, noun="device") if self.mesh is None else str(self.mesh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@
 
 from dataclasses import dataclass, replace
 
+from raymega.config.fault import counted
 from raymega.control.broken import Sign
 from raymega.control.commands import (
     AbortGeneration,
@@ -146,15 +147,14 @@ def recover(brain: Brain, state: Settling, now: float) -> Decision:
         return cut_short(state, f"{cause}; {resume.reason}")
     gone = {worker for worker, _ in state.lost} | set(mended.void if isinstance(mended, Mend) else ())
     alive = tuple(seat for seat in state.seats if seat.worker not in gone)
-    counted = _counted(state, _rewound(state.story, resume), mended)
-    story = replace(counted, outlook=_after_move(state, now), validated=None)
-    story = story.owing(save.step for save in state.saves)
+    story = _counted(state, _rewound(state.story, resume), mended).owing(save.step for save in state.saves)
+    story = replace(story, outlook=_after_move(state, now), validated=None)
     fence: tuple[Command, ...] = (StopWorkers(workers=tuple(sorted(gone))),) if gone else ()
     if state.move is not None:
         fence = (*fence, written(state.move, certified=False, bytes_moved=0, reason=f"rolled back: {cause}", now=now))
     back: tuple[Command, ...] = (Rewind(step=resume.step),) if resume.step < state.story.committed else ()
     if story.recoveries > brain.rules.max_restarts:
-        tries = f"{brain.rules.max_restarts} recoveries brought no new step"
+        tries = f"{counted(brain.rules.max_restarts, noun='recovery')} brought no new step"
         stuck = replace(state, story=replace(story, recoveries=state.story.recoveries))
         return _after(fence + back, give_up(stuck, exit_code=WorkerLostError.exit_code, reason=f"{cause}; {tries}"))
     waiting = WaitingForNodes(story=story, seats=alive, not_before=now + back_off_s(story.recoveries))

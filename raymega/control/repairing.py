@@ -12,6 +12,7 @@ it or no log is kept; in the last save no step follows, and it is saved again by
 
 from dataclasses import dataclass, replace
 
+from raymega.config.fault import counted
 from raymega.control.arbitration import Decided, Promise, Ruling, Version, rule
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.commands import AssignPlan
@@ -93,8 +94,8 @@ def mend(brain: Brain, state: Settling) -> Mend | CannotMend:
     if isinstance(found, StagesLost):
         return CannotMend(reason=found.reason)
     if len(found.plan.living) < rules.min_devices:
-        few = f"{len(found.plan.living)} workers would be left, elastic.min_devices is {rules.min_devices}"
-        return CannotMend(reason=few)
+        few = counted(len(found.plan.living), noun="worker")
+        return CannotMend(reason=f"{few} would be left, elastic.min_devices is {rules.min_devices}")
     void = tuple(worker for worker in members if worker not in reports)
     return Mend(ruling=ruling, found=found, void=void, anew=anew, saves_only=is_last_save(rules, state))
 

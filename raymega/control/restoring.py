@@ -11,6 +11,7 @@ newest. Copies that were refused once are not tried again; those who died in the
 from collections.abc import Mapping
 from dataclasses import replace
 
+from raymega.config.fault import are, counted
 from raymega.control.changing import Change, MoveUnderway
 from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
 from raymega.control.copies_found import CopiesFound, copies_found
@@ -42,7 +43,7 @@ def is_restoring(state: Settling) -> bool:
 def reason_of(found: CopiesFound, story: Story) -> str:
     """What going back to `found` is like, as half a sentence."""
     again = story.committed - found.version.step
-    steps = f"{again} steps are done again" if again else "no step is done again"
+    steps = f"{counted(again, noun='step')} {are(again)} done again" if again else "no step is done again"
     owners = ", ".join(sorted(found.copies)) or "nobody"
     return f"the state of step {found.version.step} is whole with the copies of {owners}: {steps}"
 

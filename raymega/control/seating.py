@@ -1,5 +1,6 @@
 """Which devices have a seat in the next generation: survivors keep theirs, free devices are taken for the plan only."""
 
+from raymega.config.fault import are, counted
 from raymega.control.decision import Brain, Planned
 from raymega.control.fitting import fitting
 from raymega.control.states import Seat, Story, WaitingForNodes
@@ -18,8 +19,9 @@ def seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Plan
         offered = (*(seat for seat in state.seats if seat.node not in avoided & leaving), *free)
         try:
             if len(offered) < brain.rules.min_devices:
-                few = f"{len(offered)} devices are left, elastic.min_devices is {brain.rules.min_devices}"
-                raise PlanError(f"{few}. Bring back devices, or lower it")
+                few = f"{counted(len(offered), noun='device')} {are(len(offered))} left"
+                least = brain.rules.min_devices
+                raise PlanError(f"{few}, elastic.min_devices is {least}. Bring back devices, or lower it")
             found = brain.plan_for(offered) if brain.moves is None else brain.moves.plan_for(offered, wish)
             planned = fitting(found, most_samples=story.outlook.most_samples)
         except PlanError:

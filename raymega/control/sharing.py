@@ -15,6 +15,8 @@ have, so facts of different moments cost a look more, and nothing else.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from raymega.config.fault import counted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -76,9 +78,10 @@ def taken_by(claims: Iterable[Claim]) -> dict[str, int]:
 
 def _reason(claim: Claim, given: dict[str, int], order: list[Claim], devices: int) -> str:
     got = given[claim.run]
+    share = f"{got} of {counted(devices, noun='device')}"
     if got >= claim.wanted:
-        return f"{got} of {devices} devices, all that it wants"
+        return f"{share}, all that it wants"
     others = [one for one in order if one.run != claim.run and given[one.run]]
     first = [one for one in others if one.priority > claim.priority] or others
     whose = ", ".join(f"{one.run} (priority {one.priority}) {given[one.run]}" for one in first)
-    return f"{got} of {devices} devices; beside it {whose}" if whose else f"{got} of {devices} devices"
+    return f"{share}; beside it {whose}" if whose else share

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from raymega.config.fault import counted
 from raymega.control.changing import Around, Way, Ways
 from raymega.control.decision import Brain, Moves
 from raymega.control.fitting import fitting
@@ -73,7 +74,7 @@ def _way(brain: Brain, training: Training, moves: Moves, seen: Around, *, rung: 
     if isinstance(found, str):
         return Way(rung=rung, barred=found)
     if len(found.living) < brain.rules.min_devices:
-        few = f"{len(found.living)} workers, elastic.min_devices is {brain.rules.min_devices}"
+        few = f"{counted(len(found.living), noun='worker')}, elastic.min_devices is {brain.rules.min_devices}"
         return Way(rung=rung, barred=few)
     if found == training.plan:
         return Way(rung=rung, plan=training.plan)

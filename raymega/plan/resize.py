@@ -9,6 +9,7 @@ The same rules hold as for a config that is read: a mesh that does not divide is
 from collections.abc import Mapping
 
 from raymega.config.choices import chunks
+from raymega.config.fault import counted
 from raymega.config.rules import faults_of
 from raymega.config.schema import Config
 from raymega.errors import PlanError
@@ -27,13 +28,13 @@ def as_mesh(config: Config, mesh: Mesh) -> Config:
 
 def on_devices(config: Config, devices: int) -> Config:
     """The config of the run on so many devices: replicas as they fit. Raises: PlanError for fewer than the least."""
-    return _asked(config, {"data_parallel_size": "auto"}, devices=devices, wish=f"{devices} devices")
+    return _asked(config, {"data_parallel_size": "auto"}, devices=devices, wish=counted(devices, noun="device"))
 
 
 def _asked(config: Config, axes: Mapping[str, int | str | None], *, devices: int, wish: str) -> Config:
     least = config.elastic.min_devices
     if devices < least:
-        raise PlanError(f"{wish} is below elastic.min_devices {least}. Ask for {least} devices or more.", asked=devices)
+        raise PlanError(f"{wish} is below elastic.min_devices {least}. Ask for {least} or more.", asked=devices)
     stages = config.parallelism.layers_per_stage
     if stages is not None and axes.get("pipeline_model_parallel_size") not in (None, len(stages) // chunks(config)):
         axes = {**axes, "layers_per_stage": None}

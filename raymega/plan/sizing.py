@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config, ModelConfig
 from raymega.errors import ConfigError, PlanError
 from raymega.model_shape import parameter_count
@@ -194,7 +195,7 @@ def _fleet(need: Need, *, machine: str, usd: float, constants: Constants) -> Fle
         short, nodes = nodes, min(MOST_NODES, 2 * nodes)
         fleet = fleet_of(nodes)
     if fleet is None:
-        return f"it does not fit {MOST_NODES} nodes"
+        return f"it does not fit {counted(MOST_NODES, noun='node')}"
     for _ in range(TRIES):
         if need.days is None or fleet.days <= need.days or fleet.nodes == MOST_NODES:
             break

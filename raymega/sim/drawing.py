@@ -9,6 +9,7 @@ paused     |     r       rm      m            |     m: state moved, r: regrouped
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from raymega.config.fault import counted
 from raymega.control.goodput import CATEGORIES
 from raymega.sim.node_trace import NodeTrace
 from raymega.sim.recorder import COLUMNS, Recorder
@@ -51,7 +52,7 @@ def stretch_lines(done: Simulation) -> Iterable[str]:
     for stretch in stretches[:SHOWN_STRETCHES]:
         mesh = replace(stretch.plan.mesh, tp=stretch.plan.mesh.tp * team)
         lost = f", without {len(stretch.plan.lost)} of its teams" if stretch.plan.lost else ""
-        yield f"  {time_words(stretch.t_s):>9}  {mesh}  {stretch.workers * team} devices{lost}"
+        yield f"  {time_words(stretch.t_s):>9}  {mesh}  {counted(stretch.workers * team, noun='device')}{lost}"
     if len(stretches) > SHOWN_STRETCHES:
         yield f"  and {len(stretches) - SHOWN_STRETCHES} more"
 

@@ -43,7 +43,7 @@ def routes(found: Keeping) -> list[tuple[str, str]]:
 def test_a_pipeline_without_replicas_is_copied_to_the_other_node():
     found = keeping(plan_of(dp=1, pp=2), "ab")
     assert routes(found) == [("w0", "w1"), ("w1", "w0")]
-    assert found.reason == "2 of 2 shards of a stage are copied, to outlive the loss of 1 nodes"
+    assert found.reason == "2 of 2 shards of a stage are copied, to outlive the loss of 1 node"
 
 
 def test_replicas_on_enough_nodes_need_no_copy():

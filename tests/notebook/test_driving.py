@@ -57,7 +57,7 @@ def test_a_run_in_the_background_is_driven_by_whoever_finds_it(run: Run, capsys)
     with pytest.raises(ConfigError, match=r"alive with another config \(training.lr\); its owner is raymega:tiny"):
         raymega.launch(TINY, background=True, training={"lr": 0.5})
     found = raymega.attach("tiny")
-    assert "as asked for, 1 devices" in found.resize(devices=1)
+    assert "as asked for, 1 device" in found.resize(devices=1)
     found.wait(step=found.committed + 50, limit_s=LIMIT_S)
     assert found.metrics().column("mesh")[-1].as_py() == "dp=1 tp=1 pp=1"
     assert "all workers pause after step" in found.pause()

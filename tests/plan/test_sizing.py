@@ -78,7 +78,7 @@ def test_a_budget_that_does_not_do_is_told_beside_what_it_would_cost() -> None:
 
 def test_a_model_that_fits_no_machine_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raymega.plan.sizing.MOST_NODES", 1)
-    with pytest.raises(PlanError, match="it does not fit 1 nodes"):
+    with pytest.raises(PlanError, match="it does not fit 1 node"):
         sized(1e12)
 
 

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from shlex import quote
 from typing import Any
 
+from raymega.config.fault import counted
 from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.events_sink import FORKED
 from raymega.driver.records.json_lines import read_lines
@@ -95,7 +96,7 @@ class RunStatus:
         lines += memory_lines(self.memory)
         if self.goodput is not None and self.useful is not None:
             spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
-            lost = f", {self.steps_lost} steps lost" if self.steps_lost else ""
+            lost = f", {counted(self.steps_lost, noun='step')} lost" if self.steps_lost else ""
             lines.append(f"goodput {self.goodput:.1%} of {spent}, useful {self.useful:.1%}{lost}")
             lines += table_lines(self.worker_s)
         if self.standbys:
