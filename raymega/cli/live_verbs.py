@@ -158,13 +158,14 @@ def logs(
     run: Run,
     rank: Annotated[int, typer.Option(min=0, metavar="N", help="Whose, in the plan in force.")] = 0,
 ) -> None:
-    """Print what the worker of a rank has printed.
+    """Print what the worker of a rank has printed so far.
 
     Example: raymega logs quick-otter --rank 3
     """
     from raymega.cli.watching import log_text
 
-    typer.echo(log_text(run, rank=rank))
+    text = log_text(run, rank=rank, tell=lambda note: typer.echo(note, err=True))
+    typer.echo(text, nl=bool(text))
 
 
 def top(

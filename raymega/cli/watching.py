@@ -5,7 +5,7 @@ step 120  loss 4.8123  1,772 tokens/s  dp=2 tp=1 pp=2
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.lock import read_owner
@@ -17,11 +17,16 @@ from raymega.driver.records.run_status import status_of
 LOOK_S = 0.5
 
 
-def log_text(word: str, *, rank: int) -> str:
-    """What the worker of a rank has printed, if anything. Raises: ConfigError for a rank that there is not."""
+def log_text(word: str, *, rank: int, tell: Callable[[str], None]) -> str:
+    """What the worker of a rank has printed; `tell` is told where that is nothing.
+
+    Raises: ConfigError for a rank that there is not.
+    """
     file = log_of_rank(run_directory(word), rank=rank)
     text = file.read_text(encoding="utf-8", errors="replace").rstrip()
-    return text or f"{file} is empty: the worker of rank {rank} has printed nothing"
+    if not text:
+        tell(f"{file} is empty: the worker of rank {rank} has printed nothing so far")
+    return text
 
 
 def followed(word: str) -> Iterator[str]:

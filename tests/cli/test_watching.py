@@ -44,16 +44,19 @@ def test_steps_and_events_are_told_as_they_come_until_the_end(run, monkeypatch):
 
 def test_a_rank_that_there_is_not_is_refused(run):
     with pytest.raises(ConfigError, match="has no rank 3: it has no plan yet"):
-        log_text(str(run), rank=3)
+        log_text(str(run), rank=3, tell=print)
 
 
-def test_a_log_without_a_line_is_told_to_be_empty(run, monkeypatch):
+def test_a_log_without_a_line_is_told_to_be_empty_beside_what_is_printed(run, raymega, monkeypatch):
     log = run / "worker-w3.log"
     monkeypatch.setattr("raymega.cli.watching.log_of_rank", lambda _, *, rank: log)
     log.write_text("\n")
-    assert log_text(str(run), rank=3) == f"{log} is empty: the worker of rank 3 has printed nothing"
+    empty = raymega("logs", str(run), "--rank", "3")
+    assert (empty.code, empty.out) == (0, "")
+    assert empty.err == f"{log} is empty: the worker of rank 3 has printed nothing so far\n"
     log.write_text("hello\n")
-    assert log_text(str(run), rank=3) == "hello"
+    said = raymega("logs", str(run), "--rank", "3")
+    assert (said.out, said.err) == ("hello\n", "")
 
 
 def test_what_is_no_run_is_refused(tmp_path):
