@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.control.goodput import GOOD
 from raymega.driver.records.json_lines import read_lines
@@ -106,13 +107,19 @@ def _tiles(told: Told) -> list[Tile]:
     if status.goodput is not None:
         tiles.append(Tile(figure=f"{status.goodput:.1%}", words="goodput"))
     tiles.append(Tile(figure=f"{status.steps_lost:,}", words="steps lost"))
-    if progress is not None and progress.recoveries > 0:
-        tiles.append(Tile(figure=f"{progress.recoveries}", words="times regrouped"))
+    if progress is not None:
+        tiles += [_counted(progress.recoveries, "recovery")] if progress.recoveries else []
+        tiles += [_counted(progress.changes, "change", of=" of plan")] if progress.changes else []
     if status.tokens_per_s is not None:
         tiles.append(Tile(figure=f"{status.tokens_per_s:,.0f}", words="tokens a second, last step"))
     if told.history.up_s > 0:
         tiles.append(Tile(figure=time_words(told.history.up_s), words="time up"))
     return tiles
+
+
+def _counted(number: int, noun: str, *, of: str = "") -> Tile:
+    figure, word = counted(number, noun=noun).split(" ")
+    return Tile(figure=figure, words=f"{word}{of}")
 
 
 def _loss(told: Told) -> Section:

@@ -7,11 +7,14 @@ import pytest
 from rich.console import Console as RichConsole
 
 from raymega.config.schema import Config, LogConfig, ModelConfig, TrainingConfig
+from raymega.control.events import ResizeAsked
 from raymega.control.loop import Turn
 from raymega.driver.records.progress import Facts, Memory
 from raymega.driver.sinks.console import LineConsole, Repeats, transition_text
 from raymega.driver.sinks.live_view import LiveConsole, curve, open_console
+from tests.control.fake_hands import moving_brain
 from tests.driver.runs import turns_of
+from tests.driver.test_retelling import played
 from tests.driver.test_sinks import RESIZED
 
 STEP = re.compile(
@@ -78,7 +81,7 @@ def test_what_happens_to_a_run_is_told_by_the_driver_with_the_step():
     lost = next(line for line in text if "w2 is lost" in line or "w3 left" in line)
     assert lost.startswith("step: 12  driver: ")
     assert sum(line.startswith("plan dp=2") for line in text) == 2, "each plan is shown when it is made"
-    assert any("2 lost, 1 recoveries" in line for line in text)
+    assert any("2 lost, 1 recovery" in line for line in text)
 
 
 def test_the_goodput_table_adds_up_to_all_of_it():
@@ -148,7 +151,14 @@ def test_a_repair_is_told_and_the_plan_names_who_is_lost():
     text = lines_of(turns_of(work=True, kill_once={13: 2}))
     assert any("driver: step 13 is repaired" in line for line in text)
     assert "  stage 0   layers 0-1   w0 on n0   lost: replica 1" in text
-    assert any("20 of 20 committed, 0 lost, 1 recoveries" in line for line in text)
+    assert any("20 of 20 committed, 0 lost, 1 recovery" in line for line in text)
+
+
+def test_a_change_that_was_asked_for_is_no_recovery():
+    asked = played((5.0, ResizeAsked(request=1, devices=2)), mind=moving_brain())
+    both = played((5.0, ResizeAsked(request=1, devices=2)), mind=moving_brain(), kill_once={3: 2})
+    assert any("0 lost, 0 recoveries, 1 change of plan" in line for line in lines_of(asked))
+    assert any(re.search(r"\d lost, 1 recovery, 1 change of plan", line) for line in lines_of(both))
 
 
 def test_a_change_of_the_plan_is_told_with_its_pause():

@@ -65,6 +65,7 @@ def test_a_run_that_was_started_again_is_told_as_one(tmp_path: Path):
     assert Page(text).tags.count("svg") == 7
     assert "40 of 40" in text
     assert "worker lost (2)" in text
+    assert "<b>2</b><span>recoveries</span>" in text, "a launch is none"
     assert "from the checkpoint of step 20" in text
     assert "measured: step 7" in text
 

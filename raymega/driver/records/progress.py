@@ -9,7 +9,7 @@ from raymega.config.schema import Config
 from raymega.control.commands import AssignPlan, Finish, WriteStep
 from raymega.control.goodput import CATEGORIES, Goodput
 from raymega.control.loop import Turn
-from raymega.control.states import Seat, State, Story, plan_of, seats_of
+from raymega.control.states import GENERATIONS, Seat, State, Story, plan_of, seats_of
 from raymega.driver.records.exposure import Exposure
 from raymega.metrics import Gauges, StepRecord, flops_per_s
 from raymega.plan.cluster import NodeId, is_spot
@@ -51,8 +51,9 @@ class Progress:
         state: None before the first turn.
         first, last: the first and the newest step of this controller.
         validated: the newest step that was evaluated.
-        recoveries: generations that were made after the first.
+        generations: that were made after the first of their launch.
         exposure: of the gradient sums of all steps of this controller.
+        changes: generations that were made to go on as another plan, with nothing broken.
     """
 
     goodput: Goodput
@@ -63,9 +64,15 @@ class Progress:
     first: StepRecord | None = None
     last: StepRecord | None = None
     validated: StepRecord | None = None
-    recoveries: int = -1
+    generations: int = 0
     finish: Finish | None = None
     exposure: Exposure = field(default_factory=Exposure)
+    changes: int = 0
+
+    @property
+    def recoveries(self) -> int:
+        """Generations that were made because something was lost, or a step was left."""
+        return self.generations - self.changes
 
     @classmethod
     def begin(cls, t: float) -> "Progress":
@@ -85,6 +92,8 @@ class Progress:
         """The run after one more turn."""
         state, commands = turn.decision.state, turn.decision.commands
         records = records_of(turn)
+        is_first = turn.before.story.generation % GENERATIONS == 0
+        assigned = [command for command in commands if isinstance(command, AssignPlan) and not is_first]
         evaluated = [record for record in records if record.val_loss is not None]
         return replace(
             self,
@@ -96,7 +105,8 @@ class Progress:
             first=self.first or next(iter(records), None),
             last=records[-1] if records else self.last,
             validated=evaluated[-1] if evaluated else self.validated,
-            recoveries=self.recoveries + sum(isinstance(command, AssignPlan) for command in commands),
+            generations=self.generations + len(assigned),
+            changes=self.changes + sum(one.move is not None and one.move.version is None for one in assigned),
             finish=next((command for command in commands if isinstance(command, Finish)), self.finish),
         )
 

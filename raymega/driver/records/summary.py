@@ -51,7 +51,9 @@ def summary(progress: Progress, *, facts: Facts) -> str:
     lines = [f"run {facts.name} ended with exit code {finish.exit_code}: {finish.reason}"]
     lines.extend(_losses(progress, facts))
     done = f"{story.committed:,} of {facts.config.training.steps:,} committed"
-    lines.append(f"  steps          {done}, {story.steps_lost} lost, {max(0, progress.recoveries)} recoveries")
+    changes = f", {counted(progress.changes, noun='change')} of plan" if progress.changes else ""
+    recoveries = counted(progress.recoveries, noun="recovery")
+    lines.append(f"  steps          {done}, {story.steps_lost} lost, {recoveries}{changes}")
     if progress.last is not None:
         lines.append(f"  tokens         {story.tokens_total:,}, {progress.last.tokens_per_s:,.0f} a second at the end")
     lines.extend(goodput_lines(progress, facts=facts))

@@ -93,7 +93,7 @@ def samples_of(progress: Progress) -> Iterator[Sample]:
     for category in CATEGORIES:
         seconds = progress.goodput.seconds[category]
         yield Sample(name="raymega_worker_seconds", value=seconds, labels=(("category", category),))
-    yield Sample(name="raymega_regroupings", value=max(0, progress.recoveries))
+    yield Sample(name="raymega_regroupings", value=progress.generations)
     yield Sample(name="raymega_workers", value=len(progress.plan.living) if progress.plan is not None else 0)
 
 
