@@ -77,7 +77,7 @@ def contest_row(settings: Settings, *, shape: str, contest: Contest) -> str:
     config = settings.config(shape, contest)
     print(f"\n{shape}, {AGAINST[contest]}: {shape_of(config)}", flush=True)
     outcome = run_contest(settings, config=config, shape=shape, contest=contest)
-    goal, ratio = settings.goals[contest], outcome.ratio
+    goal, ratio = settings.goals[shape][contest], outcome.ratio
     verdict = "met" if ratio.low >= goal else "missed"
     tokens = config.training.batch_size * config.data.seq_len
     ours, theirs = (tokens / min(block.step_s for block in blocks) for blocks in (outcome.raymega, outcome.peer))

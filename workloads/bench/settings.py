@@ -47,7 +47,7 @@ class Settings:
     shapes: dict[str, tuple[str, tuple[str, ...]]]  # name -> preset, overrides
     pairs: dict[str, int]
     block_s: float
-    goals: dict[Contest, float]
+    goals: dict[str, dict[Contest, float]]  # of each shape
     bubble: BubbleSettings
     run_set: tuple[str, ...]
     warm_up_steps: int
