@@ -1,6 +1,10 @@
 """A run that is driven from Python: launched in the background, found again, asked, and ended; on a real local Ray."""
 
 import contextlib
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import raymega
 from raymega.checkpoint.find import published_steps
 from raymega.checkpoint.store import open_store
 from raymega.cli.replaying import gone_through, retold
+from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError, RaymegaError, StateError
 from raymega.notebook.run import Run
 from tests.waiting import eventually
@@ -33,19 +38,31 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+LAUNCHER = """
+import json, sys, threading, raymega
+print("keeper", raymega.launch(json.loads(sys.argv[1]), background=True).keeper.pid, flush=True)
+threading.Event().wait()
+"""
+
+
 @pytest.fixture
 def run(here: Path) -> Iterator[Run]:
-    """A run in the background that trains; it ends with the test, and leaves nothing."""
-    launched = raymega.launch(TINY, background=True)
-    yield launched.wait(step=2, limit_s=LIMIT_S)
-    assert launched.keeper is not None
-    keeper = psutil.Process(launched.keeper.pid) if launched.keeper.poll() is None else None
-    family = keeper.children(recursive=True) if keeper is not None else []
+    """A run in the background whose launching process was killed; it ends with the test, and leaves nothing."""
+    words = [sys.executable, "-c", LAUNCHER, json.dumps(TINY)]
+    launcher = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert launcher.stdout is not None
+    told = next(line for line in launcher.stdout if line.startswith("keeper"))
+    keeper = psutil.Process(int(told.split()[1]))
+    launcher.kill()
+    assert launcher.wait(timeout=LIMIT_S) == -signal.SIGKILL
+    found = Run.at(RunDirectory(path=here / "runs" / "tiny"))
+    eventually(lambda: found.directory.is_begun() and found.committed >= 2, limit_s=LIMIT_S, look_s=0.2)
+    yield found
+    family = keeper.children(recursive=True) if keeper.is_running() else []
     with contextlib.suppress(RaymegaError):
-        launched.stop()
-    launched.keeper.wait(timeout=LIMIT_S)
-    assert not psutil.wait_procs(family, timeout=20)[1]
-    assert not launched.directory.lock.exists()
+        found.stop()
+    assert not psutil.wait_procs([keeper, *family], timeout=LIMIT_S)[1]
+    assert not found.directory.lock.exists()
 
 
 @pytest.mark.ray
