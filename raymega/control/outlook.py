@@ -32,10 +32,6 @@ class Wish:
     mesh: Mesh | None = None
     pending: bool = False
 
-    @property
-    def is_none(self) -> bool:
-        return self.devices is None and self.mesh is None
-
     def __str__(self) -> str:
         return counted(self.devices or 0, noun="device") if self.mesh is None else str(self.mesh)
 

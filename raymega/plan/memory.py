@@ -76,11 +76,6 @@ def memory_by_stage(job: Job, layout: ParallelLayout) -> tuple[StageMemory, ...]
     return tuple(_stage_memory(case, stage) for stage in range(layout.mesh.pp))
 
 
-def stage_memory(job: Job, layout: ParallelLayout, *, stage: int) -> StageMemory:
-    """What a device of `stage` needs."""
-    return _stage_memory(_case(job, layout), stage)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     """A job and its layout, with what every stage asks for.

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from raymega.config.choices import CHUNKS_OF
 from raymega.config.schema import Config
 from raymega.plan.job import job_of
-from raymega.plan.memory import receive_bytes, stage_memory
+from raymega.plan.memory import memory_by_stage, receive_bytes
 from raymega.plan.parallel_layout import layout_of
 from raymega.plan.plan import Plan
 from raymega.worker import execute
@@ -88,7 +88,7 @@ def counted() -> Iterator[dict[str, list[list[int]]]]:
 def predicted(config: Config, plan: Plan, *, stage: int) -> float:
     """Activations, logits, and buffers of messages."""
     layout = replace(layout_of(plan), recompute=config.parallelism.recompute)
-    need = stage_memory(job_of(config), layout, stage=stage)
+    need = memory_by_stage(job_of(config), layout)[stage]
     return need.activations + need.logits + receive_bytes(job_of(config), layout, stage=stage)
 
 

@@ -33,7 +33,6 @@ from raymega.plan.plan import WorkerId
 from raymega.worker.interface import WorkerSettings
 from raymega.worker.ray_actor import Birth, RemoteWorker, actor_name
 
-WORKER = "raymega.worker.worker:Worker"
 STOP_GRACE_S = 2.0
 RAY_KILL_S = 1.0
 GONE_LIMIT_S = 10.0
