@@ -1,13 +1,17 @@
 """A local Ray that does not come up is put away and tried again, and told in the end."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import ray
+from ray._private import services
 
+from raymega.driver.cluster.ray_private import daemons_apart
 from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
 from raymega.errors import ClusterError, PlanError
 
@@ -68,3 +72,23 @@ def test_a_fault_of_this_program_is_no_matter_of_how_busy_the_machine_is(homes, 
     monkeypatch.setattr(ray, "init", lambda **options: homes.append(options["no_such_option"]))
     with pytest.raises(KeyError, match="no_such_option"):
         ray_session(cpus=1).__enter__()
+
+
+def test_a_signal_to_the_group_of_a_client_does_not_reach_the_daemons_of_its_ray(homes, monkeypatch):
+    groups = []
+
+    def init(**options: object) -> None:
+        command = [sys.executable, "-c", "import os; print(os.getpgrp() == os.getpid())"]
+        with services.ConsolePopen(command, stdout=subprocess.PIPE, text=True) as daemon:
+            groups.append(daemon.communicate()[0].strip())
+
+    monkeypatch.setattr(ray, "init", init)
+    as_ray_has_it = services.ConsolePopen
+    with ray_session(cpus=1):
+        assert (groups, services.ConsolePopen) == (["True"], as_ray_has_it)
+
+
+def test_a_ray_that_starts_its_daemons_by_another_name_is_started_all_the_same(monkeypatch):
+    monkeypatch.delattr(services, "ConsolePopen")
+    with daemons_apart():
+        assert not {"ConsolePopen"} & set(vars(services))

@@ -31,7 +31,7 @@ TINY = {
 
 
 class Client:
-    """A client in a session of its own, so that a Ctrl-C reaches it as a terminal sends it: to its whole group."""
+    """A client in a session of its own, so that signals reach it as a terminal sends them: to its whole group."""
 
     def __init__(self, path: Path, *sets: str, env: dict[str, str] | None = None) -> None:
         self.shared_memory = set(Path("/dev/shm").iterdir())
@@ -75,6 +75,10 @@ class Client:
 
     def interrupt(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
+
+    def terminate(self) -> None:
+        """As a batch system does it, or `timeout`: the signal goes to all that were started in the group."""
+        os.killpg(self.process.pid, signal.SIGTERM)
 
     def end(self) -> int:
         return self.process.wait(timeout=LIMIT_S)

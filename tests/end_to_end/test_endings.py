@@ -1,6 +1,5 @@
 """However a foreground run ends, nothing of it is left, and it can be resumed from what it says."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_sigterm_and_ctrl_c_save_at_the_next_step_leave_nothing_and_say_how_to_resume(start: Start):
     client = start()
     client.wait_for_step(3)
-    client.process.send_signal(signal.SIGTERM)
+    client.terminate()
     assert client.end() == 75, client.said()
     assert client.left_within(0.0) == []
     reached = client.steps()

@@ -8,15 +8,17 @@ HOUSEKEEPING       names of processes; one that is not known looks like work, an
 raylet_below       a raylet's own arguments say which node it is; one that does not say so ends at its SIGTERM
 apply_auth         Ray reads RAY_AUTH_MODE when it is imported, and RAY_AUTH_TOKEN once; one that cannot read them again
                    must find them set, and a process of it speaks with clusters of one token
+daemons_apart      Ray starts its daemons in the process group of who calls it; a Ray that starts them by another name
+                   leaves them there, and a signal to the group of `raymega train` ends them before the run is saved
 """
 
 import importlib
 import os
 import select
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -120,3 +122,21 @@ def apply_auth() -> None:
     tokens = getattr(raylet, "AuthenticationTokenLoader", None)
     if tokens is not None:
         tokens.instance().reset_cache()
+
+
+@contextmanager
+def daemons_apart() -> Iterator[None]:
+    """What Ray starts in the block has a process group of its own, which all that it starts in turn is in.
+
+    A terminal's Ctrl-C and hang-up, and the SIGTERM of a batch system or of `timeout`, go to a whole group.
+    """
+    services = importlib.import_module("ray._private.services")
+    start = getattr(services, "ConsolePopen", None)
+    if start is None:
+        yield
+        return
+    services.ConsolePopen = partial(start, process_group=0)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = start

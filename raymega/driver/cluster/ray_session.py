@@ -32,7 +32,7 @@ from raymega.driver.cluster import reaper
 from raymega.driver.cluster.in_a_job import brings_modules
 from raymega.driver.cluster.ray_access import Access, access_to
 from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead
-from raymega.driver.cluster.ray_private import apply_auth
+from raymega.driver.cluster.ray_private import apply_auth, daemons_apart
 from raymega.errors import ClusterError, PlanError
 
 NAMESPACE = "raymega"
@@ -186,16 +186,17 @@ def _start(home: Path, *, mark: str, cpus: int) -> None:
     carried = reaper.marks_of(mark)
     os.environ.update(carried)
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=_store_bytes(),
-            _temp_dir=str(home),
-        )
+        with daemons_apart():
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=_store_bytes(),
+                _temp_dir=str(home),
+            )
     except Exception as error:  # ray._private.node raises just that where a node does not come up in time
         if type(error) is not Exception and not isinstance(error, RuntimeError | OSError | RayError):
             raise
