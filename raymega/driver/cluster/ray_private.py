@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 from ray.exceptions import RayError
@@ -130,7 +131,7 @@ def daemons_apart() -> Iterator[None]:
 
     A terminal's Ctrl-C and hang-up, and the SIGTERM of a batch system or of `timeout`, go to a whole group.
     """
-    services = importlib.import_module("ray._private.services")
+    services: Any = importlib.import_module("ray._private.services")  # Any: what may lack that name
     start = getattr(services, "ConsolePopen", None)
     if start is None:
         yield
