@@ -50,6 +50,42 @@ def test_what_was_sent_and_what_is_left_add_up_to_all_gradients(codec: str, size
     assert codec != "fp32" or not residual.any()
 
 
+@pytest.mark.parametrize(
+    ("codec", "each"), [("fp16", 10_000.0), ("bf16", 10_000.0), ("int8", 10_000.0), ("int8", 100.0)]
+)
+def test_a_sum_may_be_larger_than_its_format_holds(codec: str, each: float) -> None:
+    total = torch.zeros(BLOCK)
+    for _ in range(8):
+        wire, *_ = sent_and_left(torch.full((BLOCK,), each), codec=codec)
+        add_decoded(wire, codec=codec, out=total)
+    assert torch.allclose(total / 8, torch.full((BLOCK,), each), rtol=4e-3 if codec == "bf16" else 1e-3)
+
+
+def test_what_is_less_than_half_a_step_of_int8_is_sent_in_the_mean_and_waits_bounded() -> None:
+    grad = torch.full((BLOCK,), 0.3)
+    grad[0] = 127.0  # so that a step is 1
+    residual, total = torch.zeros(BLOCK), torch.zeros(BLOCK)
+    for _ in range(100):
+        _, sent, residual = sent_and_left(grad, codec="int8", residual=residual)
+        total += sent
+        assert residual.abs().max() <= 0.5 + 1e-4
+    assert torch.allclose(total[1:] / 100, torch.tensor(0.3), atol=0.5 / 100)
+
+
+def test_a_convex_problem_reaches_its_minimum_though_large_gradients_hide_the_others() -> None:
+    wanted = [gradient(BLOCK, seed=seed) for seed in (1, 2)]  # of two contributors; the minimum is their mean
+    wanted[0][0], wanted[1][0] = 100.0, -100.0  # they pull for ever, so that a step of int8 is 0.4
+    x, left = torch.zeros(BLOCK), [torch.zeros(BLOCK)] * 2
+    for _ in range(500):
+        total = torch.zeros(BLOCK)
+        for member in (0, 1):
+            wire, _, left[member] = sent_and_left((x - wanted[member]) / 2, codec="int8", residual=left[member])
+            add_decoded(wire, codec="int8", out=total)
+        x = x - 0.02 * total
+    best = torch.stack(wanted).mean(0)
+    assert (x - best).square().sum() < 0.01 * best.square().sum()
+
+
 def test_the_loss_scale_is_taken_out_before_rounding() -> None:
     grad = gradient(1000)
     for codec in CODECS:

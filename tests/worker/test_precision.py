@@ -7,9 +7,10 @@ a norm and a weight come from single products. Measured: loss 3e-5 and 1e-5, nor
 from functools import lru_cache
 
 import pytest
+import torch
 
 from tests.worker.killing import SMALL, kill_world
-from tests.worker.rig import ONE, Result, relative, run_layout
+from tests.worker.rig import ONE, Result, relative, run_layout, thread_run, tiny_config, tiny_plan
 
 MODEL = (*SMALL.items(), ("num_layers", 2), ("dropout", 0.1), ("qk_norm", True))
 LIMITS = {"bf16": (2e-4, 5e-3, 5e-3), "fp16": (5e-5, 1e-3, 1e-3)}
@@ -47,6 +48,18 @@ def test_the_same_plan_gives_the_same_bits_in_bf16():
     )  # fmt: skip
     assert [(r.loss, r.grad_norm) for r in first.reports] == [(r.loss, r.grad_norm) for r in second.reports]
     assert all(relative(first.weights[name], second.weights[name]) == 0 for name in first.weights)
+
+
+def test_replicas_sum_gradients_of_16_bit_passes_in_fp32():
+    config = tiny_config(model={**SMALL, "num_layers": 1}, precision="bf16", steps=1, lr=0.0, micro_batch_size=1)
+    plan = tiny_plan(config, dp=8, tp=1, pp=1)
+    with thread_run(config, num_workers=8) as run:
+        run.assign(plan)
+        run.train(plan, until=1)
+        chunks = [worker.state.chunks[0] for worker in run.workers.values()]
+        exact = torch.stack([chunk.model.flat.grad for chunk in chunks]).double().sum(0)
+        off = [relative(chunk.reduced_grad.double(), exact) for chunk in chunks]
+    assert max(off) < 3e-7, "a sum in bf16 is off by 4e-3"
 
 
 @pytest.mark.parametrize("at", ["1B0", "reduce", "apply"])

@@ -57,6 +57,14 @@ def test_a_run_resumes_at_another_layout_as_if_it_had_not_stopped(before, after,
     assert max(relative(mine_weights[name], weight) for name, weight in weights.items()) < 1e-5
 
 
+def test_masks_of_dropout_go_on_at_another_layout_where_they_were(tmp_path):
+    model = {"dropout": 0.1, "num_layers": 4}
+    uri, reports, _ = saved_by((2, 1, 1), tmp_path, model=model)
+    mine, _ = resumed_on((1, 1, 2), uri, tmp_path, model=model)
+    assert [r.loss for r in mine] == pytest.approx([r.loss for r in reports], rel=1e-5)
+    assert [r.grad_norm for r in mine] == pytest.approx([r.grad_norm for r in reports], rel=1e-5)
+
+
 def test_a_run_resumes_under_another_schedule(tmp_path):
     model = {"tie_embeddings": True}
     uri, reports, weights = saved_by((1, 1, 2), tmp_path, model=model, schedule="zb-v", chunks=2)

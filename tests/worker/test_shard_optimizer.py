@@ -28,6 +28,19 @@ def test_numbers_are_those_of_one_worker(layout, optimizer, kind):
     assert_same(sharded(layout, kind, **rest), one_worker(**rest))
 
 
+NARROW = {  # keys of two rows, an embedding of 997
+    "hidden_size": 12, "num_attention_heads": 2, "num_key_value_heads": 1, "head_size": 2,
+    "ffn_size": 10, "vocab_size": 997,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["zero1", "mirrored"])
+def test_a_replica_may_have_no_row_of_a_small_parameter(kind):
+    model = tuple({**NARROW, "num_layers": 2}.items())
+    rest = {"steps": 2, "batch_size": 14, "model": model, **ADAM}
+    assert_same(sharded((7, 1, 1), kind, **rest), one_worker(**rest))
+
+
 @pytest.mark.parametrize(
     "rest",
     [
