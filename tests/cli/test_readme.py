@@ -1,27 +1,44 @@
-"""README, CONTRIBUTING and the help itself name only commands, options and make targets that there are."""
+"""All texts, and the help itself, name only commands, options, make targets, keys and files that there are."""
 
 import re
 import shlex
+from collections.abc import Iterator
 
 import pytest
 import typer.main
 
 from raymega.cli.app import app
+from raymega.config.schema import Config
+from raymega.notebook.run import Run
 from tests.cli.test_app import commands
-from tests.house.rooms import ROOT
+from tests.house.rooms import PACKAGE, ROOT
 
-TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("workloads/*/README.md")])
+SECTIONS = "|".join(Config.model_fields)
+
+
+def code_of(text: str) -> Iterator[str]:
+    """Every line of a block of code, fenced or indented, and every span of code."""
+    for block in re.findall(r"```.*?\n(.*?)```", text, flags=re.DOTALL):
+        yield from (line.removeprefix("$ ").strip() for line in block.splitlines())
+    for line in re.findall(r"^    (\S.*)", text, flags=re.MULTILINE):
+        yield from re.split(r"\s{3,}", line)  # several in a line, or a word about one
+    yield from re.findall(r"(?<!`)`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+CODE = [line for text in TEXTS for line in code_of(text.read_text())]
 
 
 def said(word: str) -> list[str]:
-    """Every line of a code block, and every code span, that begins with `word`."""
-    found = []
-    for text in ((ROOT / name).read_text() for name in TEXTS):
-        blocks = re.findall(r"```.*?\n(.*?)```", text, flags=re.DOTALL)
-        spans = re.findall(r"(?<!`)`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-        lines = [line.removeprefix("$ ").strip() for block in blocks for line in block.splitlines()]
-        found += [line for line in (*lines, *spans) if line.split()[:1] == [word]]
-    return found
+    """All code that begins with `word`."""
+    return [line for line in CODE if line.split()[:1] == [word]]
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a key of a config, something of a run, or a module of the package."""
+    section, _, key = name.partition(".")
+    fields = Config.model_fields[section].annotation.model_fields
+    return key in fields or (section == "run" and hasattr(Run, key)) or (PACKAGE / section / f"{key}.py").exists()
 
 
 def options(line: str) -> set[str]:
@@ -62,3 +79,15 @@ def test_a_make_target_that_is_named_exists():
     named = {shlex.split(line, comments=True)[1] for line in said("make")}
     assert named <= targets
     assert {"train", "test"} <= named
+
+
+@pytest.mark.parametrize("name", sorted({line for line in CODE if re.fullmatch(rf"({SECTIONS})\.[a-z_]+", line)}))
+def test_a_key_that_is_named_exists(name: str):
+    assert is_there(name)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*re.findall(r"\b(?:raymega|workloads|tests|docs)/[a-z0-9_/.-]*[a-z0-9_]", "\n".join(CODE))})
+)
+def test_a_file_that_is_named_exists(name: str):
+    assert (ROOT / name).exists()
