@@ -95,6 +95,15 @@ class Goodput:
             self._add({"detect": silent_s, "replay": passed_s - silent_s}, workers, t), broken_s=broken_s
         )  # fmt: skip
 
+    def then(self, later: "Goodput") -> "Goodput":
+        """What this launch and a later one of the run add up to."""
+        return replace(
+            later,
+            seconds={name: self.seconds[name] + later.seconds[name] for name in CATEGORIES},
+            last_bubble=later.last_bubble or self.last_bubble,
+            without_nodes_s=self.without_nodes_s + later.without_nodes_s,
+        )
+
     def _waited(self, state: WaitingForNodes, passed_s: float, t: float) -> "Goodput":
         """Seconds of the workers that are left; at the start, while Ray comes up, of the first to come."""
         if not state.story.nodes and state.story.next_worker:

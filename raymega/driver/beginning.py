@@ -17,13 +17,11 @@ from raymega.control.events import ControllerTakenOver
 from raymega.control.loop import Turn
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint, State, first_state
+from raymega.driver.records.history import History
 from raymega.driver.records.journal import Inherited, Journal, JournalHead
-from raymega.driver.records.progress import Progress
-from raymega.driver.records.replay import chain, cuts_of, told
-from raymega.driver.records.snapshot import Snapshot, read_snapshot
+from raymega.driver.records.replay import chain, newest_start, told
 from raymega.driver.records.tenure import Tenure
 
-Chain = tuple[tuple[Path, JournalHead], ...]
 TURNS_KEPT = 1024  # far more than what a client has not read, or a sink not written, when a controller dies
 
 
@@ -34,12 +32,13 @@ class Estate:
     Args:
         state: after its last decision, whose commands may have been sent or not.
         turns: the newest of them, oldest first.
+        history: of the launch.
         t: when it was last known to decide.
     """
 
     state: State
     turns: tuple[Turn, ...]
-    progress: Progress
+    history: History
     inherited: Inherited
     t: float
 
@@ -58,6 +57,11 @@ class Beginning:
     state: State
     estate: Estate | None
     t: float
+
+    @property
+    def history(self) -> History:
+        """Of the launch before its first turn."""
+        return History.begin(self.t, step=self.state.story.committed) if self.estate is None else self.estate.history
 
     @property
     def seq(self) -> int:
@@ -111,28 +115,18 @@ def estate_of(folder: Path, *, launch: str, config: Config) -> Estate | None:
     known = chain(folder, launch=launch)
     if not known:
         return None
-    known, start = _from_newest_snapshot(known)
+    known, start = newest_start(known)
     turns: deque[Turn] = deque(maxlen=TURNS_KEPT)
     first = known[0][1]
-    progress, t, seq = Progress.begin(first.t), first.t, 0
+    committed = first.checkpoint.step if first.checkpoint is not None else 0
+    history, t, seq = History.begin(first.t, step=committed), first.t, 0
     state: State = first_state(epoch=first.epoch, checkpoint=first.checkpoint)
     if start is not None:
-        progress, t, seq, state = start.progress, start.t, start.seq, start.state
+        history, t, seq, state = start.history, start.t, start.seq, start.state
     for head, turn in told(known, config=config, start=start):
         t = max(t, head.t)
         if turn is not None:
             turns.append(turn)
-            progress, state, t, seq = progress.after(turn), turn.decision.state, turn.t, turn.seq
+            history, state, t, seq = history.after(turn), turn.decision.state, turn.t, turn.seq
     inherited = Inherited(epoch=known[-1][1].epoch, seq=seq)
-    return Estate(state=state, turns=tuple(turns), progress=progress, inherited=inherited, t=t)
-
-
-def _from_newest_snapshot(known: Chain) -> tuple[Chain, Snapshot | None]:
-    """The journals from that on which has the newest snapshot of a turn that counts."""
-    cuts = cuts_of(known)
-    for index in range(len(known) - 1, -1, -1):
-        file, head = known[index]
-        found = read_snapshot(file)
-        if found is not None and found.seq <= cuts.get(head.epoch, found.seq):
-            return known[index:], found
-    return known, None
+    return Estate(state=state, turns=tuple(turns), history=history, inherited=inherited, t=t)

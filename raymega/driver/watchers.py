@@ -11,7 +11,7 @@ from raymega.driver.process.by_name import loading
 from raymega.driver.process.in_thread import InThread, Sink
 from raymega.driver.records.events_sink import EventsSink
 from raymega.driver.records.metrics_sink import MetricsSink
-from raymega.driver.records.progress import Facts, Progress
+from raymega.driver.records.progress import Facts
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.snapshot import Snapshots
 from raymega.driver.records.summary import SummaryFile
@@ -29,8 +29,9 @@ def watchers(
     Args:
         vitals: what the workers have told of themselves last.
     """
-    t, step, estate = beginning.t, beginning.state.story.committed, beginning.estate
-    progress = Progress.begin(t) if estate is None else estate.progress
+    t, step = beginning.t, beginning.state.story.committed
+    progress = beginning.history.progress
+    assert progress is not None, "a launch has begun"
     with ExitStack() as open_ones:
         metrics = MetricsSink(run_dir.metrics, step=step)
         metrics.catch_up(beginning.turns)
@@ -45,7 +46,7 @@ def watchers(
             )
         for sink in sinks:
             open_ones.callback(sink.close)
-        snapshots = Snapshots(beginning.tenure, progress=progress)
+        snapshots = Snapshots(beginning.tenure, history=beginning.history)
         summary = SummaryFile(run_dir.summary, facts=facts, progress=progress)
         open_ones.callback(summary.close)
         yield (beginning.journal, snapshots, *sinks, summary)

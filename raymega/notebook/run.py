@@ -20,7 +20,7 @@ import pyarrow as pa
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
 from raymega.driver.live_run import LiveRun
-from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.accounting import history_of, progress_of
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.rank_log import log_of_rank
@@ -38,7 +38,6 @@ from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
 from raymega.plan.plan import Plan
 from raymega.report.chronicle import marks_of
-from raymega.report.history import history_of
 from raymega.report.report import write_report
 
 

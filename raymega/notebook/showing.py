@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from raymega.control.goodput import GOOD
+from raymega.driver.records.accounting import history_of
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.run_status import RunStatus, status_with
@@ -16,7 +17,6 @@ from raymega.pictures.meshes import mesh_picture
 from raymega.pictures.shares import shares_picture
 from raymega.pictures.svg import WIDTH, Svg
 from raymega.report.chronicle import marks_of
-from raymega.report.history import history_of
 
 MESH = "Who trains: a box for each worker, a column for each stage of the model, a row for each replica of it."
 SPOT = " Nodes marked spot may be taken back at any time."

@@ -12,12 +12,13 @@ In a terminal, a line for each place that a worker had.
 import html
 from collections.abc import Iterator
 
+from raymega.driver.records.accounting import history_of
+from raymega.driver.records.history import History
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.notebook.showing import Drawn, captioned, page
 from raymega.pictures.meshes import mesh_history_picture
 from raymega.pictures.scale import time_words
 from raymega.pictures.steps import step_picture
-from raymega.report.history import History, history_of
 from raymega.report.on_the_clock import measured_step, predicted_step
 from raymega.report.words import LEADS
 

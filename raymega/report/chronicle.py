@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from raymega.driver.records.history import History
 from raymega.pictures.losses import Mark
-from raymega.report.history import History
 
 KINDS = {
     "WorkerLost": "worker lost",

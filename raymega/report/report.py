@@ -15,6 +15,8 @@ from typing import Any
 from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.control.goodput import GOOD
+from raymega.driver.records.accounting import history_of
+from raymega.driver.records.history import History
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.run_dir import RunDirectory, write_whole
 from raymega.driver.records.run_status import RunStatus, status_with
@@ -27,7 +29,6 @@ from raymega.pictures.shares import shares_picture
 from raymega.pictures.steps import step_picture
 from raymega.report.chronicle import Entry, entries_of, marks_of
 from raymega.report.foretold import Pair, foretold_of
-from raymega.report.history import History, history_of
 from raymega.report.on_the_clock import measured_step, predicted_step
 from raymega.report.page import Section, Tile, figure, folded, page, swatch, table
 from raymega.report.words import CATEGORY_WORDS, LEADS

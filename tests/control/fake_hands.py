@@ -320,7 +320,7 @@ class FakeHands:
 
     def _decide(self, workers: Iterable[str]) -> None:
         version = Version(step=self.step + 1, generation=self.generation)
-        self.decided = Decided(version=version, facts=bytes([version.step]))
+        self.decided = Decided(version=version, facts=version.step.to_bytes(4, "big"))
         self.held.update(dict.fromkeys(workers, version))
 
     def _go_on(self) -> None:

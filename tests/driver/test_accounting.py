@@ -17,10 +17,12 @@ from raymega.control.loop import Watcher, run
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint
 from raymega.driver.beginning import begin
-from raymega.driver.records.accounting import progress_of
+from raymega.driver.records import snapshot
+from raymega.driver.records.accounting import history_of, progress_of
 from raymega.driver.records.progress import Progress
 from raymega.driver.records.replay import heads, told
 from raymega.driver.records.run_dir import RunDirectory, write_whole
+from raymega.driver.records.snapshot import Snapshots
 from tests.control.fake_hands import FakeHands, nodes
 from tests.driver.runs import Turns
 
@@ -44,7 +46,13 @@ def trained(
     write_whole(run_dir.config, to_yaml(config))
     began = begin(run_dir.journal, rules=rules, checkpoint=checkpoint, launch="", config=config, began_t=t - ray_s)
     hands = FakeHands(**{"nodes": nodes(4), "clock": t, **faults})
-    run(began.state, brain=brain_of(config, rules=rules), hands=hands, watchers=[began.journal, turns, *watchers])
+    snapshots = Snapshots(began.tenure, history=began.history)
+    run(
+        began.state,
+        brain=brain_of(config, rules=rules),
+        hands=hands,
+        watchers=[began.journal, snapshots, turns, *watchers],
+    )
     began.journal.close()
     return turns
 
@@ -91,3 +99,19 @@ def test_a_run_without_a_journal_has_no_progress_yet(tmp_path):
     assert progress_of(run_dir) is None
     (run_dir.journal / "000001.jsonl").touch()
     assert progress_of(run_dir) is None
+
+
+def test_launches_add_up_from_their_snapshots_as_from_their_whole_journals(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshot, "EVERY_TURNS", 16)
+    monkeypatch.setattr(snapshot, "TOLD_AGAIN", 4)
+    run_dir = RunDirectory(path=tmp_path)
+    trained(run_dir, kill_at={13: 2})
+    more = CONFIG.model_copy(update={"training": CONFIG.training.model_copy(update={"steps": 40})})
+    newest = Checkpoint(step=10, uri="mem://10", tokens_total=8000)
+    turns = trained(run_dir, checkpoint=newest, t=9000.0, config=more, kill_once={33: 1})
+    taken = list(run_dir.journal.glob("*.snapshot"))
+    short = history_of(run_dir)
+    for file in taken:
+        file.unlink()
+    assert (history_of(run_dir), len(taken)) == (short, 2)
+    assert short.up_s == pytest.approx(history_of(run_dir).launches[1].at_s + turns[-1].t - 9000.0)

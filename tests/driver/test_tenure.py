@@ -1,5 +1,7 @@
 """What a lost controller leaves is read whole by the next one, and nothing of a replaced one counts."""
 
+from dataclasses import fields
+
 import pytest
 
 from raymega.control.brain import brain_of
@@ -11,9 +13,9 @@ from raymega.control.states import Training, first_state
 from raymega.driver.beginning import begin, estate_of, take_over
 from raymega.driver.records import snapshot
 from raymega.driver.records.events_sink import EventsSink
+from raymega.driver.records.history import History
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.metrics_sink import MetricsSink
-from raymega.driver.records.progress import Progress
 from raymega.driver.records.snapshot import Snapshots, read_snapshot
 from raymega.driver.records.tenure import Tenure
 from raymega.errors import Superseded
@@ -42,7 +44,7 @@ class Mortal:
 def killed(folder, *watchers, turn: int) -> Turns:
     """The turns of a controller that is killed in mid-run."""
     beginning, turns = begin(folder, rules=RULES, checkpoint=None, launch="a", config=CONFIG, began_t=BEGAN_T), Turns()
-    snapshots = Snapshots(beginning.tenure, progress=Progress.begin(BEGAN_T))
+    snapshots = Snapshots(beginning.tenure, history=History.begin(BEGAN_T, step=0))
     told = (beginning.journal, snapshots, turns, *watchers, Mortal(turn))
     with pytest.raises(Dies):
         run(beginning.state, brain=brain_of(CONFIG, rules=RULES), hands=FakeHands(nodes=nodes(4)), watchers=told)
@@ -94,7 +96,18 @@ def test_a_snapshot_gives_the_same_estate_as_the_whole_journal(tmp_path, monkeyp
     whole = estate_of(tmp_path, launch="a", config=CONFIG)
     assert (short.state, short.inherited, short.t) == (whole.state, whole.inherited, whole.t)
     assert short.turns == whole.turns[-7:]
-    assert short.progress.goodput.total_s == pytest.approx(whole.progress.goodput.total_s)
+    assert short.history == whole.history
+
+
+@pytest.mark.parametrize("other", [{"MEANING": 2}, {"__version__": "0.0.9"}, {"fields": lambda kind: fields(kind)[1:]}])
+def test_a_snapshot_of_another_program_is_none_and_the_journal_is_told_from_the_beginning(tmp_path, monkeypatch, other):
+    for name, value in {"EVERY_TURNS": 8, "TOLD_AGAIN": 4}.items():
+        monkeypatch.setattr(snapshot, name, value)
+    turns = killed(tmp_path, turn=23)
+    for name, value in other.items():
+        monkeypatch.setattr(snapshot, name, value)
+    assert read_snapshot(tmp_path / "000001.jsonl") is None
+    assert list(estate_of(tmp_path, launch="a", config=CONFIG).turns) == turns
 
 
 def test_what_the_sinks_have_missed_is_caught_up_once(tmp_path):

@@ -6,9 +6,9 @@ import pytest
 
 from raymega.control.events import EVENTS
 from raymega.driver.records.events_sink import FORKED
+from raymega.driver.records.history import History, Launch
 from raymega.pictures import colors
 from raymega.report.chronicle import KINDS, entries_of, kind_of, marks_of, spaced
-from raymega.report.history import History, Launch
 
 LINE: dict[str, Any] = {"t": 12.0, "step": 4, "event": "WorkerLost", "commands": [], "reason": "w1 is lost"}
 

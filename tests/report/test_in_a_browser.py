@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from raymega.driver.records.accounting import history_of
 from raymega.notebook.showing import run_html
 from raymega.notebook.timelines import timeline_of
-from raymega.report.history import history_of
 from raymega.report.report import report_of
 from tests.report.told_runs import gone_on, sheets, traced
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raymega.driver.records.accounting import history_of
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.plan.plan import Plan
-from raymega.report.history import history_of
 from raymega.report.on_the_clock import measured_step
 from raymega.report.report import report_of
 from tests.report.told_runs import cut_off, gone_on, sheets, told_run, traced

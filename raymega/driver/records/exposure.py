@@ -45,6 +45,15 @@ class Exposure:
             steps_s=self.steps_s + event.count * event.step_s,
         )
 
+    def then(self, later: "Exposure") -> "Exposure":
+        """Of this launch and a later one of the run."""
+        return Exposure(
+            hidden_s=self.hidden_s + later.hidden_s,
+            exposed_s=self.exposed_s + later.exposed_s,
+            weights_s=self.weights_s + later.weights_s,
+            steps_s=self.steps_s + later.steps_s,
+        )
+
     @property
     def of_sums(self) -> float:
         return self.exposed_s / (self.hidden_s + self.exposed_s) if self.exposed_s > 0 else 0.0

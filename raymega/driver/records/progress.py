@@ -110,6 +110,24 @@ class Progress:
             finish=next((command for command in commands if isinstance(command, Finish)), self.finish),
         )
 
+    def then(self, later: "Progress") -> "Progress":
+        """The run after another launch of it; the time between them is nobody's."""
+        return replace(
+            later,
+            goodput=self.goodput.then(later.goodput),
+            began_t=self.began_t,
+            state=later.state or self.state,
+            plan=later.plan or self.plan,
+            seats=later.seats or self.seats,
+            first=self.first or later.first,
+            last=later.last or self.last,
+            validated=later.validated or self.validated,
+            generations=self.generations + later.generations,
+            finish=later.finish or self.finish,
+            exposure=self.exposure.then(later.exposure),
+            changes=self.changes + later.changes,
+        )
+
     def gauges(self, record: StepRecord, *, facts: Facts, memory: Memory) -> Gauges:
         """What is shown beside a step that has just been recorded."""
         devices = len(self.plan.living) if self.plan is not None else 1

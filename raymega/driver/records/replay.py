@@ -17,16 +17,18 @@ from raymega.control.states import State, first_state
 from raymega.control.transitions import decide
 from raymega.driver.records.journal import JournalHead, read_entries, read_head
 from raymega.driver.records.json_lines import read_lines
-from raymega.driver.records.snapshot import Snapshot
+from raymega.driver.records.snapshot import Snapshot, read_snapshot
 from raymega.driver.records.tenure import journals
 
+Chain = tuple[tuple[Path, JournalHead], ...]
 
-def heads(folder: Path) -> tuple[tuple[Path, JournalHead], ...]:
+
+def heads(folder: Path) -> Chain:
     """The journals of a run whose controllers lived long enough to say how they began."""
     return tuple((file, read_head(file)) for file in journals(folder) if next(read_lines(file), None) is not None)
 
 
-def chain(folder: Path, *, launch: str) -> tuple[tuple[Path, JournalHead], ...]:
+def chain(folder: Path, *, launch: str) -> Chain:
     """The journals of the controllers that had `launch`, the newest run of the directory; none if it is another."""
     known = heads(folder)
     if not known or known[-1][1].launch != launch:
@@ -37,6 +39,17 @@ def chain(folder: Path, *, launch: str) -> tuple[tuple[Path, JournalHead], ...]:
 def cuts_of(known: Iterable[tuple[Path, JournalHead]]) -> dict[int, int]:
     """The last turn that counts, of each controller that was taken over from."""
     return {head.takes_over.epoch: head.takes_over.seq for _, head in known if head.takes_over is not None}
+
+
+def newest_start(known: Chain) -> tuple[Chain, Snapshot | None]:
+    """The journals of a launch from that on which has the newest snapshot of a turn that counts."""
+    cuts = cuts_of(known)
+    for index in range(len(known) - 1, -1, -1):
+        file, head = known[index]
+        found = read_snapshot(file)
+        if found is not None and found.seq <= cuts.get(head.epoch, found.seq):
+            return known[index:], found
+    return known, None
 
 
 def told(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from raymega.driver.records.accounting import history_of
 from raymega.driver.records.run_dir import RunDirectory
-from raymega.report.history import history_of
 from tests.driver.test_accounting import trained
 from tests.report.told_runs import gone_on, told_run
 
