@@ -9,6 +9,7 @@ Launching is idempotent: a name that is alive with the same config is attached t
 
 import os
 import secrets
+import signal
 import time
 from typing import Any
 
@@ -24,6 +25,7 @@ from raymega.driver.train import train
 from raymega.errors import ConfigError
 from raymega.notebook.run import Run
 
+INTERRUPTED = 128 + signal.SIGINT  # the exit code of a run that an interrupt has stopped
 LAUNCHED = "launched.yaml"  # below logs/: what the newest launch in the background was to do
 
 
@@ -37,7 +39,8 @@ def launch(
         overrides: sections laid over the config: `training={"steps": 50}, run={"name": "demo"}`.
         resume: auto (the newest whole checkpoint), none, or a step.
 
-    Raises: ConfigError naming the owner where the name is alive with another config; any error of a config.
+    Raises: ConfigError naming the owner where the name is alive with another config; any error of a config;
+        KeyboardInterrupt once a run in the foreground is saved and over, where an interrupt has stopped it.
     """
     words = config.directory.read_config() if isinstance(config, Run) else config
     full, directory = resolved(config_from(words, overrides=overrides))
@@ -49,6 +52,8 @@ def launch(
     if not background:
         code = train(full, resume=resume, sample=True)
         print(f"run {full.run.name} ended with exit code {code}")
+        if code == INTERRUPTED:  # the run is over and saved; what its cell or script had next is not wanted either
+            raise KeyboardInterrupt
         return Run.at(directory)
     return _in_background(full, directory, resume=str(resume))
 
