@@ -29,6 +29,7 @@ from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.run_status import RunStatus, status_of
 from raymega.errors import ClusterError, ConfigError
 from raymega.notebook.controls import controls_of
+from raymega.notebook.plans import ShownPlan
 from raymega.notebook.reaching import drained, how_it_ended, mesh_asked, order_to_kill, reached
 from raymega.notebook.showing import Drawn, losses_of, run_html
 from raymega.notebook.tables import metrics_of
@@ -36,7 +37,6 @@ from raymega.notebook.timelines import timeline_of
 from raymega.notebook.waiting import committed_of, wait_for, wait_until_back
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
-from raymega.plan.plan import Plan
 from raymega.report.chronicle import marks_of
 from raymega.report.report import write_report
 
@@ -67,10 +67,10 @@ class Run:
         return committed_of(self.directory)
 
     @property
-    def plan(self) -> Plan | None:
-        """The plan in force, or the last one; None before the first."""
+    def plan(self) -> ShownPlan | None:
+        """The plan in force, or the last one, which shows itself; None before the first."""
         progress = progress_of(self.directory)
-        return progress.plan if progress is not None else None
+        return ShownPlan.of(progress) if progress is not None else None
 
     def metrics(self) -> pa.Table:
         """One row a committed step, null where nothing is known; `.to_pandas()` where pandas is wanted."""

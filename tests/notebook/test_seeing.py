@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from raymega.notebook.controls import controls_of
 from raymega.notebook.reaching import order_to_kill
 from raymega.notebook.run import Run
 from raymega.plan.cluster import MARKET_LABEL
+from raymega.plan.plan import Plan
 from tests.report.told_runs import gone_on, told_run, traced, with_gaps
 
 
@@ -146,6 +148,15 @@ def test_without_ipywidgets_it_is_said_what_to_install(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with pytest.raises(ConfigError, match="pip install ipywidgets"):
         Run.at(told_run(tmp_path / "demo")).controls()
+
+
+def test_a_plan_shows_who_has_which_place_and_is_a_plan(tmp_path: Path):
+    plan = Run.at(told_run(tmp_path / "demo")).plan
+    assert str(plan).splitlines()[0].startswith("plan dp=2 tp=1 pp=2, 4 workers, schedule 1f1b")
+    assert str(plan).splitlines()[1] == "  stage 0   layers 0-1   w0 on n0   w2 on n0"
+    assert plan._repr_html_().count(">w3<") == 1
+    again = replace(plan, microbatch_size=1)
+    assert (again.living, again == plan, Plan.from_json(plan.to_json()).layers) == (plan.living, False, plan.layers)
 
 
 def test_a_run_that_is_over_shows_its_controls_and_refuses_them(tmp_path: Path):
