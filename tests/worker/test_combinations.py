@@ -139,9 +139,11 @@ def train(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch, thread_run(config, num_workers=plan.mesh.size) as run:
         patch.setattr(step, "BUCKET_BYTES", case.bucket_bytes)
         run.assign(plan)
+        calls = list[str]()  # of groups in a step, by who made them
+        run.hub.on_op = lambda worker, key, op: calls.append(worker)
         reports = run.train(plan, until=1, masked=case.masked)
         if case.outlives:
-            found = after_a_death(run, plan, case)
+            found = after_a_death(run, plan, case, calls=calls)
             reports, plan = reports[: found.step], found.plan  # what the dead have told may be told again
             reports += run.train(plan, generation=2, first=found.step, until=STEPS, masked=case.masked)
         else:
@@ -149,10 +151,11 @@ def train(case: Case) -> None:
         check(case, Result(reports=reports, weights=run.weights(plan)))
 
 
-def after_a_death(run: ThreadRun, plan: Plan, case: Case) -> Recovered:
-    """Kill a worker in the second step, in a call of a group that is drawn, or where its first comes."""
+def after_a_death(run: ThreadRun, plan: Plan, case: Case, *, calls: list[str]) -> Recovered:
+    """Kill a worker in the second step, in a call of a group that is drawn from as many as a step has of it."""
     dice = random.Random(case.dice)
-    victim, left, died = dice.choice(plan.workers), [dice.randrange(40)], threading.Event()
+    victim, died = dice.choice(plan.workers), threading.Event()
+    left = [dice.randrange(calls.count(victim))]
 
     def kill(worker: str, key: str, op: str) -> None:
         if worker != victim or died.is_set():
