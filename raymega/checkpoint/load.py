@@ -9,7 +9,7 @@ would silently start afresh, or be dropped, is an error.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 import xxhash
@@ -60,6 +60,12 @@ def read_tensor(info: TensorInfo, *, manifest: Manifest, store: Store) -> torch.
     return tensor
 
 
+def stored_pieces(manifest: Manifest, *, store: Store) -> Iterator[tuple[Piece, torch.Tensor]]:
+    """Every piece of a checkpoint, file by file. Raises: StateError if one is damaged."""
+    for shard in manifest.shards:
+        yield from _pieces_of(shard, shard.pieces, manifest=manifest, store=store)
+
+
 def _fill(items: Sequence[StateItem], *, manifest: Manifest, store: Store, faults: tuple[str, ...]) -> None:
     faults = (*faults, *_unknown(items, manifest), *gaps(manifest))
     if faults:
@@ -95,6 +101,15 @@ def _takers(piece: Piece, wanted: Wanted) -> list[tuple[StateItem, Box]]:
 
 
 def _read_file(shard: ShardFile, pieces: Sequence[Piece], *, manifest: Manifest, store: Store, wanted: Wanted) -> None:
+    for piece, tensor in _pieces_of(shard, pieces, manifest=manifest, store=store):
+        for item, box in _takers(piece, wanted):
+            item.part(box).tensor.copy_(tensor[box.within(piece.box)])
+
+
+def _pieces_of(
+    shard: ShardFile, pieces: Iterable[Piece], *, manifest: Manifest, store: Store
+) -> Iterator[tuple[Piece, torch.Tensor]]:
+    """Some pieces of a file, each checked."""
     try:
         with store.open(shard.file) as source:
             header = read_header(source)
@@ -102,9 +117,7 @@ def _read_file(shard: ShardFile, pieces: Sequence[Piece], *, manifest: Manifest,
             if fault is not None:
                 raise StateError(fault)
             for piece in pieces:
-                tensor = _read_piece(source, piece, header.places[piece.key])
-                for item, box in _takers(piece, wanted):
-                    item.part(box).tensor.copy_(tensor[box.within(piece.box)])
+                yield piece, _read_piece(source, piece, header.places[piece.key])
     except OSError as error:
         raise StateError(f"{store.place}/{shard.file} cannot be read: {error}") from error
     except StateError as error:

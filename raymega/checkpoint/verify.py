@@ -21,7 +21,12 @@ Standing = Literal["complete", "unpublished", "set-aside", "damaged"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRow:
-    """One checkpoint; what is not known of a damaged or unpublished one is None. `faults` says why."""
+    """One checkpoint; what is not known of a damaged or unpublished one is None.
+
+    Args:
+        state: fingerprint of the state that it holds, where it was asked for.
+        faults: what is wrong with it.
+    """
 
     place: str
     standing: Standing
@@ -31,6 +36,7 @@ class CheckpointRow:
     samples: int | None = None
     size_bytes: int | None = None
     checksum: str | None = None
+    state: str | None = None
     faults: tuple[str, ...] = ()
 
 

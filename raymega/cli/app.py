@@ -250,17 +250,32 @@ def ckpt_ls(run: Run, as_json: Json = False) -> None:
 
 
 @ckpt_app.command("verify")
-def ckpt_verify(run: Run, as_json: Json = False) -> None:
+def ckpt_verify(
+    run: Run,
+    state: Annotated[
+        bool, typer.Option("--state", help="Print a fingerprint of each state: equal states, whatever mesh wrote them.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Read every byte of a run's checkpoints and compare the checksums; exit code 5 if one is damaged.
 
-    Example: raymega ckpt verify runs/quick-otter/checkpoints/step-200
+    \b
+    Examples:
+      raymega ckpt verify quick-otter --state
+      raymega ckpt verify runs/quick-otter/checkpoints/step-200
     """
     from raymega.checkpoint.verify import verify
     from raymega.cli.ckpt_table import data, read_in_full
     from raymega.driver.records.reading import checkpoints_uri
 
-    report = verify(checkpoints_uri(run))
-    typer.echo(json.dumps(data(report.rows)) if as_json else read_in_full(report.rows))
+    uri = checkpoints_uri(run)
+    report = verify(uri)
+    rows = report.rows
+    if state:
+        from raymega.cli.ckpt_state import with_states
+
+        rows = with_states(rows, uri=uri)
+    typer.echo(json.dumps(data(rows)) if as_json else read_in_full(rows))
     raise typer.Exit(0 if report.ok else 5)
 
 

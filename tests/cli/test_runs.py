@@ -10,7 +10,7 @@ import pytest
 from raymega.config.load import load, to_yaml
 from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.records.lock import RunLock
-from tests.checkpoint.worlds import save
+from tests.checkpoint.worlds import plan_of, save
 from tests.driver.test_forking import CONFIG
 
 STEP = {"step": 3, "loss": 6.5, "tokens_per_s": 1234.5, "tokens_total": 900, "mesh": "dp=2 tp=1 pp=2", "generation": 7}
@@ -111,6 +111,20 @@ def test_whole_checkpoints_verify(raymega, demo):
     assert ended.out.split()[:2] == ["step-2", "complete"]
     assert "every byte of 1 complete checkpoint was read (" in ended.out.splitlines()[-1]
     assert ended.code == 0
+
+
+def test_one_state_has_one_fingerprint_whatever_mesh_wrote_it(raymega, demo, tmp_path):
+    save(demo / "checkpoints", step=2, plan=plan_of(dp=2))
+    save(tmp_path / "other", step=2, plan=plan_of(tp=2, pp=3))
+    save(tmp_path / "other", step=3, plan=plan_of(tp=2, pp=3))
+    mine, other = (
+        json.loads(raymega("ckpt", "verify", str(where), "--state", "--json").out)
+        for where in (demo, tmp_path / "other")
+    )
+    assert mine[0]["checksum"] != other[0]["checksum"]
+    assert mine[0]["state"] == other[0]["state"] != other[1]["state"]
+    one = raymega("ckpt", "verify", str(tmp_path / "other" / "step-3"), "--state")
+    assert one.out.splitlines()[0].endswith(f"state {other[1]['state']}")
 
 
 def test_a_run_is_forked_and_says_how_the_fork_goes_on(raymega, demo):
