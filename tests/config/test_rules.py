@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from raymega.config.choices import divisors
+from raymega.config.choices import divisors, micro_batch_sizes
 from raymega.config.load import check, load, to_yaml
 from raymega.config.proposal import proposal, with_values, written
 from raymega.config.rules import faults_of
@@ -199,3 +199,11 @@ def test_a_fault_of_a_size_beyond_any_machine_is_told_at_once():
     assert divisors(360) == tuple(n for n in range(1, 361) if 360 % n == 0)
     assert divisors(2**62)[:3] == (1, 2, 4)
     assert divisors(2**62)[-1] == 2**62
+
+
+@pytest.mark.parametrize(("model_parallel", "rows", "allowed"), [(1, 4, [4]), (2, 8, [4, 8]), (4, 16, [4, 8])])
+def test_a_batch_is_shared_by_replicas_and_not_by_devices(model_parallel: int, rows: int, allowed: list[int]):
+    dp = 16 // model_parallel
+    config = with_values(Config(), {DP: dp, TP: model_parallel, "training.batch_size": 64})
+    assert 64 // dp == rows
+    assert [size for size in (4, 8) if size in micro_batch_sizes(config)] == allowed

@@ -109,7 +109,8 @@ def resume_of(word: str, *, option: str = "--resume") -> Resume:
     near = nearest(word[:STEP_DIGITS], ("auto", "none"))
     said = word if len(word) <= 40 else f"{word[:40]}..."
     raise ConfigError(
-        f"{option}: {said} found; auto, none or a step is wanted. " + (f"Did you mean {near}?" if near else "")
+        f"{option}: {said} found; auto, none or a step is wanted. "
+        + (f"Did you mean {near}?" if near else "`raymega ckpt ls RUN` lists the steps that are kept.")
     )
 
 
