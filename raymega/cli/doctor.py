@@ -29,6 +29,8 @@ MEMORY_BYTES = 4 * 2**30
 FILES = 4096
 PACKAGES = ("torch", "ray", "pyarrow", "pydantic", "safetensors", "tokenizers", "xxhash", "tensorboardX")
 COMPILED = ("ray", "torch", "pyarrow")
+CPU_INFO = Path("/proc/cpuinfo")
+BF16 = {"amx_bf16": "AMX", "avx512_bf16": "vdpbf16ps", "bf16": "bfdot"}  # a processor's word -> what multiplies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,13 @@ def _cpus() -> Finding:
     usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     detail = f"{usable} usable cores, load {os.getloadavg()[0]:.1f}"
     return judged("cpus", fits=usable >= 2, detail=detail, way_out="Two are the least that is tested")
+
+
+def _bf16() -> Finding:
+    words = CPU_INFO.read_text(encoding="utf-8").split() if CPU_INFO.exists() else []
+    own = [f"{word} ({what})" for word, what in BF16.items() if word in words]
+    none = "cores have no products of their own for it: it saves memory, and no time"
+    return Finding(standing="ok", subject="bf16", detail=f"cores have {', '.join(own)}" if own else none)
 
 
 def _memory() -> Finding:
@@ -160,5 +169,5 @@ def _ray_address() -> Finding:
 
 
 LOOKS: tuple[Callable[[], Finding], ...] = (
-    _python, _byte_code, _cpus, _memory, _shared_memory, _disk, _open_files, _host_name, _devices, _ray_address,
+    _python, _byte_code, _cpus, _bf16, _memory, _shared_memory, _disk, _open_files, _host_name, _devices, _ray_address,
 )  # fmt: skip

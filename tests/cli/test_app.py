@@ -10,6 +10,7 @@ import pytest
 import typer.main
 
 from raymega.cli.app import app
+from raymega.cli.doctor import findings
 from raymega.config.load import load
 from raymega.config.presets import preset_text
 from raymega.errors import ClusterError, ConfigError, DataError, NonFiniteError, RaymegaBug, RaymegaError, StateError
@@ -128,6 +129,22 @@ def test_the_doctor_says_what_would_be_compiled_by_every_worker(raymega, monkeyp
     assert ended.code == 0
     assert "warning  byte code    of uncompiled is missing" in ended.out
     assert "-m compileall" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("flags\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile", "cores have amx_bf16 (AMX), avx512_bf16 (vdpbf16ps)"),
+        ("Features\t: asimd svebf16 bf16", "cores have bf16 (bfdot)"),
+        ("flags\t: fpu avx2 svebf16", "cores have no products of their own for it"),
+    ],
+)
+def test_the_doctor_says_what_multiplies_bf16(monkeypatch, tmp_path, flags: str, says: str):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n")
+    monkeypatch.setattr("raymega.cli.doctor.CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("raymega.cli.doctor.PACKAGES", ())
+    (found,) = (finding for finding in findings() if finding.subject == "bf16")
+    assert (found.standing, found.detail.startswith(says)) == ("ok", True)
 
 
 def stub(monkeypatch, train) -> None:
