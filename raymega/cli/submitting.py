@@ -16,7 +16,7 @@ def submitted(
 ) -> Job:  # fmt: skip
     """Send a run to a cluster, and say so. Raises: ClusterError, ConfigError, DataError."""
     submission = submission_of(config, resume=resume, python=python)
-    job = Job.submit(submission, address=address, py_modules=py_modules)
+    job = Job.submit(submission, address=address, tell=tell, py_modules=py_modules)
     tell("\n".join(_lines(submission, job)))
     return job
 

@@ -10,6 +10,7 @@ Source: Ray's job submission SDK, version 2.60.
 """
 
 import asyncio
+import logging
 import os
 import random
 import re
@@ -87,16 +88,23 @@ class Job:
     client: Any  # Any: Ray's client has no type
 
     @classmethod
-    def submit(cls, submission: Submission, *, address: str | None, py_modules: tuple[str, ...] = ()) -> "Job":
-        """Send it. Raises: ClusterError where no cluster answers, or it does not take the job."""
+    def submit(
+        cls, submission: Submission, *, address: str | None, tell: Callable[[str], None],
+        py_modules: tuple[str, ...] = (),
+    ) -> "Job":  # fmt: skip
+        """Send it; `tell`: what is waited for, in a line.
+
+        Raises: ClusterError where no cluster answers, or it does not take the job.
+        """
         if address is not None:
             os.environ[ADDRESS_VARIABLE] = address
         package = str(Path(raymega.__file__).parent)
-        with _sending(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
+        with _without_rays_notes(), _sending(address), tempfile.TemporaryDirectory(prefix="raymega-job-") as folder:
             (Path(folder) / CONFIG).write_text(submission.config, encoding="utf-8")
             client = JobSubmissionClient(address)
             send_when_taken(
                 client,
+                tell=tell,
                 entrypoint=submission.entrypoint,
                 submission_id=submission.id,
                 metadata={RUN_KEY: submission.run},
@@ -117,7 +125,7 @@ class Job:
                 codes.extend(map(int, ENDED.findall(text)))
                 tell(text)
 
-        with self._answering():
+        with _without_rays_notes(), self._answering():
             asyncio.run(tail())
             return exit_code_of(*self._over(), said=codes[-1] if codes else None)
 
@@ -142,14 +150,16 @@ class Job:
             time.sleep(LOOK_S)
 
 
-def send_when_taken(client: Any, *, limit_s: float = AGENT_LIMIT_S, **job: Any) -> None:  # Any: Ray's, untyped
+def send_when_taken(
+    client: Any, *, tell: Callable[[str], None], limit_s: float = AGENT_LIMIT_S, **job: Any
+) -> None:  # Any: Ray's, untyped
     """Submit `job`; a cluster that has just come up answers for a while that it has no agent to start one.
 
-    Such an answer means that nothing was begun, so that the same job may be sent again.
+    Such an answer means that nothing was begun, so that the same job may be sent again. It is told once.
 
     Raises: ClusterError where it has none for `limit_s`; else what Ray's client raises.
     """
-    until = time.monotonic() + limit_s
+    until, told = time.monotonic() + limit_s, False
     while True:
         try:
             client.submit_job(**job)
@@ -165,6 +175,9 @@ def send_when_taken(client: Any, *, limit_s: float = AGENT_LIMIT_S, **job: Any) 
                     "(/tmp/ray/session_latest); start the head again, for such a port with "
                     "--dashboard-agent-listen-port=0."
                 ) from error
+            if not told:
+                tell(f"{client.get_address()} has no agent that starts jobs yet; it is asked for {limit_s:.0f} s")
+                told = True
         time.sleep(LOOK_S)
 
 
@@ -195,6 +208,17 @@ def _sending(address: str | None) -> Iterator[None]:
             f"no job can be sent to {where}: {_first_line(error)} Name the cluster's dashboard with "
             "--address http://HOST:8265; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
         ) from error
+
+
+@contextmanager
+def _without_rays_notes() -> Iterator[None]:
+    """Ray's client notes each package that it looks at, at every try, and how a connection was closed."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _first_line(error: Exception) -> str:

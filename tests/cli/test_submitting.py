@@ -19,7 +19,7 @@ class FakeJobs:
 
 
 def test_a_job_is_named_with_how_to_follow_and_stop_it_and_followed_to_the_runs_own_exit_code(raymega, monkeypatch):
-    def submit(submission, *, address, py_modules):
+    def submit(submission, *, address, tell, py_modules):
         return Job(id=submission.id, address=address, directory=submission.directory, client=FakeJobs())
 
     monkeypatch.setattr(Job, "submit", submit)

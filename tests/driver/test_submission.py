@@ -1,5 +1,6 @@
 """What is sent for a job, and the exit code that comes back; no cluster is asked."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from requests.exceptions import JSONDecodeError
 
 from raymega.config.load import load
 from raymega.config.schema import Config
+from raymega.driver import submission
 from raymega.driver.process.outlasting import OutputLost
 from raymega.driver.submission import ENDED, NO_AGENT, Job, exit_code_of, send_when_taken, submission_of
 from raymega.errors import ClusterError, ConfigError
@@ -59,16 +61,17 @@ def test_the_end_of_a_run_is_read_from_what_it_prints():
 def test_an_address_where_nothing_answers_is_named(monkeypatch):
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")  # discard: nobody listens
     with pytest.raises(ClusterError, match=r"no job can be sent to http://127\.0\.0\.1:9: .*--address"):
-        Job.submit(submission_of(config()), address="http://127.0.0.1:9")
+        Job.submit(submission_of(config()), address="http://127.0.0.1:9", tell=print)
 
 
 class Head:
-    """A cluster that answers `refusals` before it takes a job."""
+    """A cluster that answers `refusals` before it takes a job; like Ray's client it notes each try."""
 
     def __init__(self, *refusals: str) -> None:
         self.refusals, self.taken = list(refusals), []
 
     def submit_job(self, **job: str) -> None:
+        logging.getLogger("ray").info("Uploading package gcs://_ray_pkg_1.zip.")
         if self.refusals:
             raise RuntimeError(self.refusals.pop(0))
         self.taken.append(job)
@@ -79,19 +82,31 @@ class Head:
 
 def test_a_head_that_has_no_agent_yet_is_asked_again():
     head = Head(f"status code 500: {NO_AGENT} to submit job", f"status code 500: {NO_AGENT} to submit job")
-    send_when_taken(head, entrypoint="true")
+    told: list[str] = []
+    send_when_taken(head, tell=told.append, entrypoint="true")
     assert head.taken == [{"entrypoint": "true"}]
+    assert told == ["http://head:8265 has no agent that starts jobs yet; it is asked for 60 s"], "once"
 
 
 def test_a_head_that_never_has_an_agent_is_told_with_a_way_out():
     with pytest.raises(ClusterError, match=r"http://head:8265 has had no agent.* for 0 s.*dashboard_agent\.log"):
-        send_when_taken(Head(*[f"{NO_AGENT} to submit job"] * 2), limit_s=0.0, entrypoint="true")
+        send_when_taken(Head(*[f"{NO_AGENT} to submit job"] * 2), tell=print, limit_s=0.0, entrypoint="true")
+
+
+def test_what_rays_client_notes_at_every_try_is_not_shown_and_what_others_note_later_is(monkeypatch, caplog):
+    head = Head(NO_AGENT)
+    monkeypatch.setattr(submission, "JobSubmissionClient", lambda address: head)
+    with caplog.at_level(logging.INFO):
+        Job.submit(submission_of(config()), address="http://head:8265", tell=print)
+        assert (len(head.taken), caplog.messages) == (1, [])
+        logging.getLogger("ray").info("later")
+        assert caplog.messages == ["later"]
 
 
 def test_any_other_refusal_is_not_asked_again():
     head = Head("status code 500: a job of that name is there", "never asked")
     with pytest.raises(RuntimeError, match="a job of that name"):
-        send_when_taken(head, entrypoint="true")
+        send_when_taken(head, tell=print, entrypoint="true")
     assert head.refusals == ["never asked"]
 
 

@@ -68,7 +68,7 @@ class JobCluster:
         if not self.address:
             return False
         try:
-            send_when_taken(JobSubmissionClient(self.dashboard), limit_s=AGENT_LIMIT_S, entrypoint="true")
+            send_when_taken(JobSubmissionClient(self.dashboard), tell=print, limit_s=AGENT_LIMIT_S, entrypoint="true")
         except (ClusterError, ConnectionError, RuntimeError):
             return False
         return True

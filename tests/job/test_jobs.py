@@ -56,7 +56,8 @@ def test_jobs_stop_go_on_fail_and_succeed_as_ray_says_and_leave_nothing(cluster,
     assert jobs.get_job_info("bad").driver_exit_code == 2
     assert "run.dir: runs is relative" in jobs.get_job_logs("bad")
 
-    again = Job.submit(submission_of(load(config.read_text(), source="tiny")), address=cluster.dashboard)
+    sent = submission_of(load(config.read_text(), source="tiny"))
+    again = Job.submit(sent, address=cluster.dashboard, tell=print)
     eventually(lambda: steps(run) > reached, limit_s=LIMIT_S, look_s=LOOK_S)
     stop(cluster, run)
     told: list[str] = []
