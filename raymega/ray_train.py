@@ -40,7 +40,7 @@ from raymega.driver.train import train
 from raymega.errors import ConfigError, RaymegaError
 from raymega.layout.checkpoint_layout import directory_of
 
-PREEMPTED, SIGNALS = 75, ("interrupt", "terminate")
+PREEMPTED, SIGNALS = 75, ("interrupt", "terminate", "hangup")
 TRIED_AGAIN = (1, 4, 5, PREEMPTED)  # what another start may mend: no faulty config, data, loss that is not finite
 NOT_OF_SCALING = {
     "placement_strategy": "PACK", "accelerator_type": None, "label_selector": None, "use_tpu": False, "topology": None,

@@ -5,8 +5,9 @@
     > /dev/full  OutputLost           "raymega: standard output cannot be written: .."    2
     | head       OutputLost           not a word: who read has enough                   141
 
-Ray's own handler for SIGTERM raises the same. Whatever is open is closed on the way out. A run that trains answers
-the signals itself (`driver.client.signals`), and needs no output (`driver.process.outlasting`).
+A signal may come twice, as from `timeout`, which sends it to the process and then to its group: it is told once, and
+what is open is closed on the way out all the same. Ray's own handler for SIGTERM raises the same. A run that trains
+answers the signals itself (`driver.client.signals`), and needs no output (`driver.process.outlasting`).
 """
 
 import io
@@ -42,6 +43,8 @@ def main() -> None:
             raise
         tell("raymega: terminated")
         sys.exit(128 + signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to be closed, and nobody to catch an exception
 
 
 def _run() -> None:
@@ -75,9 +78,11 @@ def _stream(number: int, *, lost: Callable[[OSError], None], like: TextIO | None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.default_int_handler)
     tell("raymega: interrupted")
     raise KeyboardInterrupt
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(number)

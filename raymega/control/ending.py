@@ -39,6 +39,7 @@ SAYS = {
     "user": "the user asked to stop",
     "interrupt": "Ctrl-C",
     "terminate": "SIGTERM",
+    "hangup": "its terminal is gone",
     "client_gone": "the client is gone",
     "deadline": "the time is over",
 }

@@ -131,7 +131,7 @@ def stop_exit_code(by: StopBy, *, saved: bool) -> int:
             return 0 if saved else RESUMABLE
         case "interrupt":
             return 130
-        case "terminate":
+        case "terminate" | "hangup":
             return RESUMABLE if saved else 143
         case "client_gone" | "deadline":
             return RESUMABLE

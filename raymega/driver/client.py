@@ -33,6 +33,7 @@ from raymega.driver.records.lock import RunLock
 from raymega.errors import ClusterError, ConfigError, RaymegaError
 from raymega.plan.cluster import NodeId, is_spot
 
+SAME_S = 0.2  # `timeout` sends a signal to a process and then to its group; fingers need longer for a second Ctrl-C
 ASK_WAIT_S = 0.5  # how late a Ctrl-C may be passed on
 END_LIMIT_S = 10.0
 LEAVE_LIMIT_S = 15.0  # of a controller whose run is over: its owner's lease, with margin
@@ -189,11 +190,15 @@ class Wishes:
 
     def __init__(self) -> None:
         self._wishes: list[Wish] = []
+        self._newest: Wish | None = None
         self.newest_t = -math.inf
 
     def add(self, wish: Wish) -> None:
-        self._wishes.append(wish)
-        self.newest_t = time.monotonic()
+        """Note what a signal asks for; the same one at the same moment is that signal, sent twice."""
+        now = time.monotonic()
+        if wish != self._newest or now >= self.newest_t + SAME_S:
+            self._wishes.append(wish)
+        self._newest, self.newest_t = wish, now
 
     def take(self) -> list[Wish]:
         taken, self._wishes = self._wishes, []
@@ -202,9 +207,10 @@ class Wishes:
 
 @contextmanager
 def signals(*, term_grace_s: float | None) -> Iterator[Wishes]:
-    """Turn Ctrl-C and SIGTERM into wishes for the time of the block; to be entered after Ray is connected.
+    """Turn Ctrl-C, SIGTERM and a lost terminal into wishes for the time of the block; to be entered with Ray connected.
 
-    Ray installs a handler of its own for SIGTERM when it connects, which ends the process at once.
+    Ray installs a handler of its own for SIGTERM when it connects, which ends the process at once. A process that is
+    not to hear of its terminal's end, as below `nohup`, does not.
 
     Args:
         term_grace_s: seconds that a run has to be saved after a SIGTERM; None: what a save takes.
@@ -220,10 +226,13 @@ def signals(*, term_grace_s: float | None) -> Iterator[Wishes]:
     def on_terminate(number: int, frame: FrameType | None) -> None:
         wishes.add(("terminate", term_grace_s))
 
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, on_interrupt),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, on_terminate),
-    }
+    def on_hangup(number: int, frame: FrameType | None) -> None:
+        wishes.add(("hangup", term_grace_s))
+
+    answers = {signal.SIGINT: on_interrupt, signal.SIGTERM: on_terminate}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        answers[signal.SIGHUP] = on_hangup
+    before = {number: signal.signal(number, answer) for number, answer in answers.items()}
     try:
         yield wishes
     finally:

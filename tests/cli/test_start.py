@@ -14,7 +14,10 @@ class WhileItLoads:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == "raymega.cli.app":
-            os.kill(os.getpid(), int(sys.argv[1]))
+            try:
+                os.kill(os.getpid(), int(sys.argv[1]))
+            finally:
+                os.kill(os.getpid(), int(sys.argv[2]))
 
 sys.meta_path.insert(0, WhileItLoads)
 main()
@@ -25,9 +28,17 @@ main()
     ("sent", "code", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_a_signal_while_it_loads_ends_with_one_line_and_its_code(sent: signal.Signals, code: int, told: str):
-    command = [sys.executable, "-c", SENT_TO_ITSELF, str(int(sent))]
+    for then in (0, int(sent)):  # 0 is no signal; the same one once more: both parts of what `timeout` sends
+        command = [sys.executable, "-c", SENT_TO_ITSELF, str(int(sent)), str(then)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (code, f"raymega: {told}\n")
+
+
+def test_a_ctrl_c_while_the_process_ends_is_no_fault_to_be_traced():
+    at_the_end = "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+    command = [sys.executable, "-c", at_the_end + SENT_TO_ITSELF, str(int(signal.SIGINT)), "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (code, f"raymega: {told}\n")
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "raymega: interrupted\n")
 
 
 def output_lost(place: str, words: str) -> tuple[int, str]:

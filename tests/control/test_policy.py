@@ -60,8 +60,8 @@ def test_the_back_off_doubles_up_to_half_a_minute():
     ("by", "saved", "code"),
     [
         ("user", True, 0), ("user", False, 75), ("interrupt", True, 130), ("interrupt", False, 130),
-        ("terminate", True, 75), ("terminate", False, 143), ("client_gone", True, 75), ("client_gone", False, 75),
-        ("deadline", True, 75), ("deadline", False, 75),
+        ("terminate", True, 75), ("terminate", False, 143), ("hangup", True, 75), ("hangup", False, 143),
+        ("client_gone", True, 75), ("client_gone", False, 75), ("deadline", True, 75), ("deadline", False, 75),
     ],
 )  # fmt: skip
 def test_what_a_stop_exits_with(by, saved, code):

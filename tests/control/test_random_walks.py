@@ -26,7 +26,7 @@ from tests.control.fake_hands import FakeHands, brain, lacks_loss, moving_brain,
 STEPS = st.integers(1, 20)
 STOPS = st.builds(
     StopAsked,
-    by=st.sampled_from(["user", "interrupt", "terminate", "client_gone", "deadline"]),
+    by=st.sampled_from(["user", "interrupt", "terminate", "hangup", "client_gone", "deadline"]),
     grace_s=st.sampled_from([None, 0.0, 0.2, 5.0]),
 )
 CLUSTERS = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(lambda devices: NodesChanged(nodes=nodes(*devices)))

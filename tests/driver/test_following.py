@@ -1,8 +1,11 @@
 """A client that must be gone hands its run over; any other stays until the end."""
 
+import signal
+from itertools import accumulate
+
 import pytest
 
-from raymega.driver.client import Wishes, follow
+from raymega.driver.client import SAME_S, Wishes, follow, signals
 from raymega.driver.news import Ended, News
 
 OVER = Ended(exit_code=75, reason="stopped and saved")
@@ -50,3 +53,21 @@ def test_a_client_that_must_be_gone_does_not_wait_longer_for_news():
     run = FakeRun(looks=3)
     followed(run, leaves_after_s=0.3)
     assert 0.0 < run.waited_s <= 0.3
+
+
+@pytest.mark.parametrize(("apart_s", "wanted"), [(0.0, 1), (0.9 * SAME_S, 1), (1.1 * SAME_S, 2)])
+def test_a_signal_that_is_sent_to_a_process_and_to_its_group_is_no_second_ctrl_c(apart_s, wanted, monkeypatch):
+    clock = accumulate([100.0, apart_s])
+    monkeypatch.setattr("raymega.driver.client.time.monotonic", lambda: next(clock))
+    wishes = Wishes()
+    wishes.add(("interrupt", None))
+    wishes.add(("interrupt", None))
+    assert wishes.take() == [("interrupt", None)] * wanted
+
+
+@pytest.mark.parametrize(("before", "asked"), [(signal.SIG_DFL, [("hangup", 20.0)]), (signal.SIG_IGN, [])])
+def test_a_run_whose_terminal_is_gone_is_saved_unless_it_is_not_to_hear_of_it(before, asked):
+    ours = signal.signal(signal.SIGHUP, before)
+    with signals(term_grace_s=20.0) as wishes:
+        signal.raise_signal(signal.SIGHUP)
+    assert (wishes.take(), signal.signal(signal.SIGHUP, ours)) == (asked, before)
