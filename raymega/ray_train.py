@@ -33,9 +33,9 @@ from raymega.control.events import CheckpointPublished, StopAsked
 from raymega.control.loop import Turn
 from raymega.driver.finding import end_of
 from raymega.driver.preflight import resolved
-from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.reading import Words, config_from
 from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.steps import all_steps
 from raymega.driver.train import train
 from raymega.errors import ConfigError, RaymegaError
 from raymega.layout.checkpoint_layout import directory_of
@@ -271,7 +271,7 @@ def result_of(
     run: RunDirectory, config: Config, *, storage: str | None, error: MegaTrainingFailed | None
 ) -> ray.train.Result:
     """What a run's directory and its checkpoints tell."""
-    steps = list(read_lines(run.metrics))
+    steps = list(all_steps(run.metrics))
     by_step = {line["step"]: line for line in steps}
     place = config.checkpoint.path or str(run.checkpoints)
     kept = [

@@ -10,6 +10,7 @@ Every verb imports what it needs when it is called, so that help and shell compl
 
 import json
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -82,13 +83,16 @@ def status(
       raymega status quick-otter --cluster calibration.yaml
       raymega status quick-otter --workers
     """
+    from raymega.driver.records.accounting import progress_of
     from raymega.driver.records.reading import run_directory
-    from raymega.driver.records.run_status import status_of
+    from raymega.driver.records.run_status import status_with
     from raymega.driver.records.worker_times import worker_lines
     from raymega.report.foretold import foretold, foretold_json, foretold_text
 
     directory = run_directory(run)
-    found, pairs = status_of(directory), foretold(directory, cluster=cluster)
+    progress = progress_of(directory)
+    found = status_with(progress, run=directory, now=time.time())
+    pairs = foretold(directory, progress=progress, cluster=cluster)
     if as_json:
         typer.echo(json.dumps(found.to_json() | {"predicted": foretold_json(pairs)}))
     else:

@@ -7,7 +7,8 @@ step 120  loss 4.8123  1,772 tokens/s  dp=2 tp=1 pp=2
 import time
 from collections.abc import Callable, Iterator
 
-from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.following import Added
+from raymega.driver.records.line_shapes import EVENT_LINE, STEP_LINE
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.rank_log import log_of_rank
 from raymega.driver.records.reading import run_directory
@@ -32,20 +33,18 @@ def log_text(word: str, *, rank: int, tell: Callable[[str], None]) -> str:
 def followed(word: str) -> Iterator[str]:
     """Where a run stands, then each step and each event as it comes, until the run is over."""
     run = run_directory(word)
+    steps, events = Added(run.metrics, shape=STEP_LINE, by="step"), Added(run.events, shape=EVENT_LINE, by="seq")
+    steps.skip()
+    events.skip()
     yield str(status_of(run))
-    step, seq = _last(run, "metrics", "step"), _last(run, "events", "seq")
     is_alive = True
     while is_alive:
         is_alive = _is_alive(run)
-        for event in read_lines(run.events):
-            if event["seq"] > seq:
-                seq = event["seq"]
-                yield f"  {event['reason']}"
-        for line in read_lines(run.metrics):
-            if line["step"] > step:
-                step = line["step"]
-                loss = "not finite" if line["loss"] is None else f"{line['loss']:.4f}"
-                yield f"step {step}  loss {loss}  {line['tokens_per_s']:,.0f} tokens/s  {line['mesh']}"
+        for event in events.lines():
+            yield f"  {event['reason']}"
+        for line in steps.lines():
+            loss = "not finite" if line["loss"] is None else f"{line['loss']:.4f}"
+            yield f"step {line['step']}  loss {loss}  {line['tokens_per_s']:,.0f} tokens/s  {line['mesh']}"
         if is_alive:
             time.sleep(LOOK_S)
 
@@ -57,10 +56,6 @@ def standings(word: str, *, every_s: float) -> Iterator[str]:
         yield str(status_of(run))
         time.sleep(every_s)
     yield str(status_of(run))
-
-
-def _last(run: RunDirectory, file: str, key: str) -> int:
-    return max((line[key] for line in read_lines(run.path / f"{file}.jsonl")), default=0)
 
 
 def _is_alive(run: RunDirectory) -> bool:

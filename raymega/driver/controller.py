@@ -44,9 +44,9 @@ from raymega.driver.launch import Launch, controller_name
 from raymega.driver.news import Ended, News, Told
 from raymega.driver.process.by_name import named
 from raymega.driver.process.threads import start_thread
-from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.lock import RunLock
 from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.steps import all_steps
 from raymega.driver.watchers import watchers
 from raymega.errors import ClusterError, RaymegaBug, RaymegaError, Superseded
 
@@ -261,7 +261,7 @@ RemoteController = ray.remote(num_cpus=0, max_restarts=RESTARTS, max_concurrency
 
 def _skipped(run_dir: RunDirectory, *, after: int) -> tuple[int, ...]:
     """The steps above `after` that were skipped."""
-    return tuple(line["step"] for line in read_lines(run_dir.metrics) if line["skipped"] and line["step"] > after)
+    return tuple(line["step"] for line in all_steps(run_dir.metrics) if line["skipped"] and line["step"] > after)
 
 
 def _hands(launch: Launch, beginning: Beginning) -> RayRuntime:

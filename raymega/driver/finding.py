@@ -5,7 +5,6 @@ word --> directory --> is it over? --> the Ray in which it lives --> its control
 
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from shlex import quote
@@ -14,7 +13,8 @@ from typing import Any
 from raymega.driver.cluster.ray_session import ray_of
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
-from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.json_lines import newest_line
+from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.reading import run_directory
 from raymega.driver.records.run_dir import RunDirectory
@@ -39,8 +39,8 @@ def live_run(word: str) -> Iterator[LiveRun]:
 
 def end_of(run: RunDirectory) -> dict[str, Any] | None:  # Any: JSON
     """How a run ended, if the last it wrote is that."""
-    newest = deque(read_lines(run.events), maxlen=1)
-    return newest[0] if newest and newest[0]["event"] == "RunEnded" else None
+    newest = newest_line(run.events, shape=EVENT_LINE)
+    return newest if newest is not None and newest["event"] == "RunEnded" else None
 
 
 def directory_named(word: str) -> RunDirectory | None:

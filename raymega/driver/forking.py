@@ -29,9 +29,9 @@ from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.going_on import kept_of, needs_of, refuse_unlike
 from raymega.driver.paths import with_absolute_paths
 from raymega.driver.records.events_sink import FORKED
-from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.reading import resume_of
 from raymega.driver.records.run_dir import RunDirectory, cannot_write, write_whole
+from raymega.driver.records.steps import all_steps
 from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_layout import directory_of
 
@@ -115,7 +115,7 @@ def _fill(forked: Forked, *, source: RunDirectory, found: Found, config: Config,
         copy_checkpoint(open_store(found.uri), target)
     except OSError as error:
         raise StateError(f"{target.place} cannot be written: {error}. Make room, or give access.") from error
-    write_whole(run.metrics, _text(line for line in read_lines(source.metrics) if line["step"] <= forked.step))
+    write_whole(run.metrics, _text(line for line in all_steps(source.metrics) if line["step"] <= forked.step))
     write_whole(run.events, _text([_begins(forked, changed=_changed(source.read_config(), config))]))
     write_whole(run.config, to_yaml(config))
 

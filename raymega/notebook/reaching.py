@@ -16,7 +16,7 @@ from raymega.driver.cluster.ray_session import ray_of
 from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
-from raymega.driver.records.json_lines import Line
+from raymega.driver.records.line_shapes import Line
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ClusterError, ConfigError

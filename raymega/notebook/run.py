@@ -20,24 +20,24 @@ import pyarrow as pa
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
 from raymega.driver.live_run import LiveRun
-from raymega.driver.records.accounting import history_of, progress_of
+from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.rank_log import log_of_rank
 from raymega.driver.records.reading import checkpoint_of, sets_of
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.run_status import RunStatus, status_of
+from raymega.driver.records.steps import newest_step
 from raymega.errors import ClusterError, ConfigError
 from raymega.notebook.controls import controls_of
 from raymega.notebook.plans import ShownPlan
 from raymega.notebook.reaching import drained, how_it_ended, mesh_asked, order_to_kill, reached
-from raymega.notebook.showing import Drawn, losses_of, run_html
+from raymega.notebook.showing import Drawn, plot_of, run_html
 from raymega.notebook.tables import metrics_of
 from raymega.notebook.timelines import timeline_of
 from raymega.notebook.waiting import committed_of, wait_for, wait_until_back
-from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.svg import Svg
-from raymega.report.chronicle import marks_of
 from raymega.report.report import write_report
 
 
@@ -78,7 +78,7 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, and why what was done, oldest first."""
-        return list(read_lines(self.directory.events))
+        return list(read_lines(self.directory.events, shape=EVENT_LINE))
 
     def logs(self, *, rank: int) -> str:
         """What the worker of this rank of the plan in force has printed. Raises: ConfigError if there is none."""
@@ -86,11 +86,7 @@ class Run:
 
     def loss_plot(self, *, beside: "Run | None" = None) -> Svg:
         """The loss over steps, with what happened; `beside`: another run's, dashed."""
-        curves = [Curve(label=self.name, points=losses_of(self.directory))]
-        if beside is not None:
-            curves.append(Curve(label=beside.name, points=losses_of(beside.directory), color="#d1651b", dashed=True))
-        marks = marks_of(self.events(), history=history_of(self.directory)) if self.directory.is_begun() else ()
-        return loss_picture(curves, marks=marks)
+        return plot_of(self.directory, beside=None if beside is None else beside.directory)
 
     def timeline(self, *, step: int | None = None) -> Drawn:
         """What each worker did: over the time that the run was up, and in a step that was traced (the newest)."""
@@ -201,7 +197,7 @@ class Run:
         """Have the worker of this rank end itself by SIGKILL within a step that is near."""
         plan = self.plan
         with self._live() as live:
-            last = next(iter(list(read_lines(self.directory.metrics))[-1:]), None)  # only now: connecting takes steps
+            last = newest_step(self.directory.metrics)  # only now: connecting takes steps
             order = order_to_kill(worker, plan=plan, last=last)
             live.chaos((order,))
         return order

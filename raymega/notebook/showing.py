@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from raymega.control.goodput import GOOD
 from raymega.driver.records.accounting import history_of
 from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.run_status import RunStatus, status_with
+from raymega.driver.records.steps import steps_of
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_picture
 from raymega.pictures.shares import shares_picture
@@ -48,19 +50,25 @@ def run_html(run: RunDirectory) -> str:
     progress = history.progress
     if progress is None or progress.plan is None:
         return page(_head(status))
-    marks = marks_of(read_lines(run.events), history=history)
+    marks = marks_of(read_lines(run.events, shape=EVENT_LINE), history=history)
     nodes, spot = {seat.worker: seat.node for seat in progress.seats}, progress.spot
     return page(
         _head(status),
         captioned(mesh_picture(progress.plan, nodes=nodes, spot=spot), f"{MESH}{SPOT if spot else ''}"),
-        loss_picture([Curve(label="training", points=losses_of(run))], marks=marks),
+        loss_picture([Curve(label="training", points=steps_of(run.metrics).losses)], marks=marks),
         shares_picture(status.worker_s, workers={}, good=GOOD),
     )
 
 
-def losses_of(run: RunDirectory) -> tuple[tuple[int, float], ...]:
-    """(step, loss) of each committed step; without those whose loss is not finite."""
-    return tuple((line["step"], line["loss"]) for line in read_lines(run.metrics) if line["loss"] is not None)
+def plot_of(run: RunDirectory, *, beside: RunDirectory | None) -> Svg:
+    """The loss of a run, with what happened; that of another, dashed."""
+    curves = [Curve(label=run.path.name, points=steps_of(run.metrics).losses)]
+    if beside is not None:
+        others = steps_of(beside.metrics).losses
+        curves.append(Curve(label=beside.path.name, points=others, color="#d1651b", dashed=True))
+    if not run.is_begun():
+        return loss_picture(curves)
+    return loss_picture(curves, marks=marks_of(read_lines(run.events, shape=EVENT_LINE), history=history_of(run)))
 
 
 def _head(status: RunStatus) -> str:

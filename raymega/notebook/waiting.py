@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from raymega.driver.arguments import whole_or_none
-from raymega.driver.records.json_lines import Line, read_lines
+from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE, Line
 from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.steps import newest_step
 from raymega.errors import ClusterError, StateError
 from raymega.notebook.reaching import LOOK_S, going_on, how_it_ended
 
@@ -18,7 +20,8 @@ BACK_LIMIT_S = 60.0
 
 def committed_of(directory: RunDirectory) -> int:
     """Committed steps."""
-    return max((line["step"] for line in read_lines(directory.metrics)), default=0)
+    newest = newest_step(directory.metrics)
+    return 0 if newest is None else int(newest["step"])
 
 
 def wait_for(
@@ -47,7 +50,7 @@ def wait_until_back(directory: RunDirectory, *, is_over: Callable[[], bool]) -> 
     """Block until the newest rewind that was granted has come about, or the run is over."""
     until = time.monotonic() + BACK_LIMIT_S
     with going_on(directory.path.name):
-        while not (is_back(read_lines(directory.events)) or is_over() or time.monotonic() > until):
+        while not (is_back(read_lines(directory.events, shape=EVENT_LINE)) or is_over() or time.monotonic() > until):
             time.sleep(LOOK_S)
 
 
@@ -58,7 +61,7 @@ def saved_steps(events: Iterable[Line]) -> set[int]:
         if line["event"] == "CheckpointPublished":
             saved.add(int(line["step"]))
         elif _goes_back(line):
-            saved = {step for step in saved if step <= line["to"]["step"]}
+            saved = {step for step in saved if step <= _back_to(line)}
     return saved
 
 
@@ -67,7 +70,7 @@ def is_back(events: Iterable[Line]) -> bool:
     back = True
     for line in events:
         if _goes_back(line):
-            back = line["to"]["step"] == line["step"]  # then there are none
+            back = _back_to(line) == line["step"]  # then there are none
         back = back or "Rewind" in line["commands"]
     return back
 
@@ -76,7 +79,13 @@ def _goes_back(line: Line) -> bool:
     return bool(line["event"] == "RewindAsked" and "WithdrawCheckpoints" in line["commands"])
 
 
+def _back_to(line: Line) -> int:
+    """The step that a rewind goes back to; one that does not say so goes back to none."""
+    to = line.get("to")
+    return int(to.get("step", 0)) if isinstance(to, dict) else 0
+
+
 def _has_come(directory: RunDirectory, *, step: int | None, saved: int | None) -> bool:
     if saved is not None:
-        return saved in saved_steps(read_lines(directory.events))
+        return saved in saved_steps(read_lines(directory.events, shape=EVENT_LINE))
     return step is not None and committed_of(directory) >= step

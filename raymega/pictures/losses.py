@@ -10,7 +10,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raymega.pictures.colors import EVENTS
 from raymega.pictures.scale import Scale, step_ticks, ticks, value_words
@@ -43,7 +43,8 @@ class Mark:
 
 def loss_picture(curves: Sequence[Curve], *, marks: Iterable[Mark] = ()) -> Svg:
     """Losses over steps, with what happened at which step."""
-    finite = [point for curve in curves for point in curve.points if math.isfinite(point[1])]
+    curves = [_fit_to_draw(curve) for curve in curves]
+    finite = [point for curve in curves for point in curve.points]
     happened = tuple(marks)
     kinds = [kind for kind in EVENTS if any(mark.kind == kind for mark in happened)]
     height = TOP + PLOT_H + 34 + ROW_H * len(kinds) + FOOT
@@ -71,6 +72,11 @@ def thinned(points: Sequence[tuple[int, float]], *, most: int = MOST_POINTS) -> 
         stretch = points[int(number * apart) : int((number + 1) * apart)]
         kept += sorted({min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])})
     return [*kept, points[-1]]
+
+
+def _fit_to_draw(one: Curve) -> Curve:
+    """What can be seen of it: no value that is not finite, and of many points as many as there are columns."""
+    return replace(one, points=tuple(thinned([point for point in one.points if math.isfinite(point[1])])))
 
 
 def _upright(points: Sequence[tuple[int, float]]) -> Scale:
@@ -104,8 +110,7 @@ def _frame(points: Sequence[tuple[int, float]], across: Scale) -> list[str]:
 
 
 def _drawn(one: Curve, across: Scale, up: Scale) -> list[str]:
-    points = [(step, value) for step, value in one.points if math.isfinite(value)]
-    places = [(across.at(step), up.at(value)) for step, value in thinned(points)]
+    places = [(across.at(step), up.at(value)) for step, value in one.points]
     if one.dotted or len(places) == 1:
         return [dot(x=x, y=y, color=one.color, radius=3) for x, y in places]
     return [curve(places, color=one.color, dashed=one.dashed)]

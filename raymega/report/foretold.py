@@ -6,17 +6,18 @@ predicted and measured, on local:4
   change         0.6 s     0.7 s     dp=2 tp=1 pp=2 -> dp=1 tp=1 pp=2 after step 60
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from raymega.config.schema import Config
-from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE, Line
 from raymega.driver.records.progress import Progress
 from raymega.driver.records.reading import read_hardware
 from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.steps import recent_steps
 from raymega.errors import ConfigError
 from raymega.plan.cluster import Cluster
 from raymega.plan.fitted import Constants
@@ -24,8 +25,6 @@ from raymega.plan.job import job_of
 from raymega.plan.parallel_layout import recompute_of
 from raymega.plan.plan import Plan
 from raymega.plan.predict import predict
-
-RECENT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +41,28 @@ class Pair:
         return f"  {self.kind:<8} " + " ".join(f"{words:>11}" for words in seconds) + f"   {self.of}"
 
 
-def foretold(run: RunDirectory, *, cluster: str | None) -> tuple[Pair, ...]:
+def foretold(run: RunDirectory, *, progress: Progress | None, cluster: str | None) -> tuple[Pair, ...]:
     """All pairs of a run, its newest step first; what nothing was foretold of is left out.
 
     Args:
+        progress: as its journals tell it.
         cluster: as for `raymega plan`; None: as many CPU workers on this machine as the plan has.
     Raises: ConfigError if there is no such cluster.
     """
-    return foretold_of(progress_of(run), run=run, cluster=cluster)
+    steps, events = recent_steps(run.metrics), read_lines(run.events, shape=EVENT_LINE)
+    return foretold_of(progress, steps=steps, events=events, config=run.read_config(), cluster=cluster)
 
 
-def foretold_of(progress: Progress | None, *, run: RunDirectory, cluster: str | None) -> tuple[Pair, ...]:
-    """The same, of a run whose journals were told already."""
-    steps, events = list(read_lines(run.metrics)), list(read_lines(run.events))
+def foretold_of(
+    progress: Progress | None, *, steps: Sequence[Line], events: Iterable[Line], config: Config, cluster: str | None
+) -> tuple[Pair, ...]:
+    """The same, of a run that was read already; `steps`: the newest of them."""
     pairs = list[Pair]()
     if steps:
         mesh = steps[-1]["mesh"]
-        alike = [line["step_s"] for line in steps[-RECENT:] if line["mesh"] == mesh and "step_s" in line]
+        alike = [line["step_s"] for line in steps if line["mesh"] == mesh]
         plan = progress.plan if progress is not None else None
-        guess = _predicted_s(run.read_config(), plan, cluster=cluster)
+        guess = _predicted_s(config, plan, cluster=cluster)
         if guess is not None and alike:
             pairs.append(Pair(kind="step", predicted_s=guess, measured_s=median(alike), of=mesh))
     return (*pairs, *_of_events(events))
@@ -77,7 +79,7 @@ def foretold_json(pairs: tuple[Pair, ...]) -> list[dict[str, Any]]:
     return [asdict(pair) for pair in pairs]
 
 
-def _of_events(events: Iterable[dict[str, Any]]) -> Iterator[Pair]:
+def _of_events(events: Iterable[Line]) -> Iterator[Pair]:
     """What repairs and changes of plan took; those of which nothing was foretold are left out."""
     for line in events:
         if line["event"] not in ("StepRepaired", "Resized") or not line["predicted_s"]:

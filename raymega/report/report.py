@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from raymega.config.fault import counted
 from raymega.config.schema import Config
@@ -18,8 +17,10 @@ from raymega.control.goodput import GOOD
 from raymega.driver.records.accounting import history_of
 from raymega.driver.records.history import History
 from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE, Line
 from raymega.driver.records.run_dir import RunDirectory, write_whole
 from raymega.driver.records.run_status import RunStatus, status_with
+from raymega.driver.records.steps import Steps, steps_of
 from raymega.pictures.colors import CATEGORIES, EVENTS
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_history_picture, mesh_picture
@@ -45,8 +46,8 @@ class Told:
     config: Config
     history: History
     status: RunStatus
-    steps: tuple[dict[str, Any], ...]  # Any: JSON
-    events: tuple[dict[str, Any], ...]
+    steps: Steps
+    events: tuple[Line, ...]
     pairs: tuple[Pair, ...]
     cluster: str | None
 
@@ -65,15 +66,16 @@ def report_of(run: RunDirectory, *, cluster: str | None, now: float) -> str:
         cluster: what its step is predicted on, as for `raymega plan`; None: CPU workers of this machine.
         now: unix time.
     """
-    history = history_of(run)
+    history, config = history_of(run), run.read_config()
+    steps, events = steps_of(run.metrics), tuple(read_lines(run.events, shape=EVENT_LINE))
     told = Told(
         run=run,
-        config=run.read_config(),
+        config=config,
         history=history,
         status=status_with(history.progress, run=run, now=now),
-        steps=tuple(read_lines(run.metrics)),
-        events=tuple(read_lines(run.events)),
-        pairs=foretold_of(history.progress, run=run, cluster=cluster),
+        steps=steps,
+        events=events,
+        pairs=foretold_of(history.progress, steps=steps.recent, events=events, config=config, cluster=cluster),
         cluster=cluster,
     )
     sections = (_loss(told), _goodput(told), _mesh(told), _step(told), _pairs(told), _decisions(told))
@@ -100,7 +102,7 @@ def _standing(status: RunStatus) -> str:
 def _tiles(told: Told) -> list[Tile]:
     status, progress = told.status, told.history.progress
     tiles = [Tile(figure=f"{status.step:,} of {status.steps:,}", words="steps committed")]
-    first = told.steps[0]["loss"] if told.steps else None
+    first = told.steps.first["loss"] if told.steps.first is not None else None
     if first is not None and status.loss is not None:
         tiles.append(Tile(figure=f"{first:.2f} \u2192 {status.loss:.2f}", words="loss, first and last"))
     if status.val_loss is not None:
@@ -124,15 +126,9 @@ def _counted(number: int, noun: str, *, of: str = "") -> Tile:
 
 
 def _loss(told: Told) -> Section:
-    curves = [
-        Curve(
-            label="training",
-            points=tuple((line["step"], line["loss"]) for line in told.steps if line["loss"] is not None),
-        )
-    ]
-    valid = tuple((line["step"], line["val_loss"]) for line in told.steps if line.get("val_loss") is not None)
-    if valid:
-        curves.append(Curve(label="validation", points=valid, color="#d1651b", dotted=True))
+    curves = [Curve(label="training", points=told.steps.losses)]
+    if told.steps.validations:
+        curves.append(Curve(label="validation", points=told.steps.validations, color="#d1651b", dotted=True))
     marks = marks_of(told.events, history=told.history)
     return Section(
         title="Loss, and what happened", lead=LEADS["loss"], parts=(figure(loss_picture(curves, marks=marks)),)

@@ -1,6 +1,5 @@
 """The verbs that speak with a run: what they ask, what they say, and what they refuse."""
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from raymega.driver.news import Ended
 from raymega.driver.records.lock import RunLock
 from raymega.errors import ConfigError, StateError
 from raymega.mesh import Mesh
+from tests.driver.written import events
 
 NODES = [
     {"NodeID": node, "Alive": True, "NodeManagerHostname": host, "NodeManagerAddress": host, "Resources": {}}
@@ -72,7 +72,7 @@ def controller(run, monkeypatch) -> FakeController:
 
 def over(run: Path) -> None:
     line = {"event": "RunEnded", "step": 100, "exit_code": 0, "reason": "all 100 steps are committed and saved"}
-    (run / "events.jsonl").write_text(json.dumps(line) + "\n")
+    (run / "events.jsonl").write_text(events(line))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`raymega replay`: what is printed, what is written, and the calls that are made."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from raymega.cli.replaying import gone_through, retold
 from raymega.control.events import SetAsked
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
+from tests.driver.written import events
 from tests.report.told_runs import told_run
 
 
@@ -56,7 +56,7 @@ def test_going_makes_each_call_and_ends_with_the_exit_code_of_the_run(demo, monk
     again = retold(demo, name="again")
     ended = {"event": "RunEnded", "exit_code": 75, "reason": "stopped"}
     again.run.path.mkdir()
-    again.run.events.write_text(json.dumps(ended) + "\n")
+    again.run.events.write_text(events(ended))
     assert gone_through(again, tell=told.append) == 75
     assert len(launched) == 1
     assert [asked.partition("(")[0] for asked in run.asked] == ["pause", "wait", "set", "resume", "wait"]

@@ -12,8 +12,9 @@ from raymega.data.tokenizer import load_tokenizer
 from raymega.driver.records.lock import RunLock
 from tests.checkpoint.worlds import plan_of, save
 from tests.driver.test_forking import CONFIG
+from tests.driver.written import events, steps
 
-STEP = {"step": 3, "loss": 6.5, "tokens_per_s": 1234.5, "tokens_total": 900, "mesh": "dp=2 tp=1 pp=2", "generation": 7}
+STEP = {"step": 3, "tokens_per_s": 1234.5, "tokens_total": 900}
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ def demo(tmp_path) -> Path:
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(to_yaml(load("run: {name: demo}\ntraining: {steps: 9}", source="x")))
     lines = [{**STEP, "t": time.time() - 5}, {**STEP, "t": time.time(), "step": 4, "val_loss": 6.25}]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5')
+    (run / "metrics.jsonl").write_text(steps(*lines) + '{"step": 5')
     return run
 
 
 def happen(run: Path, **event: object) -> None:
     with (run / "events.jsonl").open("a") as file:
-        file.write(json.dumps({"t": time.time(), "generation": 7, "reason": "w2 is lost", **event}) + "\n")
+        file.write(events({"t": time.time(), "reason": "w2 is lost", **event}))
 
 
 def status(raymega, word: str) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """The verbs that only look on: what they show of a run that is over, and what they refuse."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,14 @@ from raymega.cli.watching import followed, log_text, standings
 from raymega.config.load import load, to_yaml
 from raymega.driver.records.lock import RunLock
 from raymega.errors import ConfigError, StateError
+from tests.driver.written import events, steps
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     (tmp_path / "config.yaml").write_text(to_yaml(load("run: {name: demo}", source="x")))
-    line = {"t": 1.0, "seq": 1, "event": "RunEnded", "exit_code": 0, "reason": "all 20 steps are committed and saved"}
-    (tmp_path / "events.jsonl").write_text(json.dumps(line) + "\n")
+    line = {"event": "RunEnded", "exit_code": 0, "reason": "all 20 steps are committed and saved"}
+    (tmp_path / "events.jsonl").write_text(events(line))
     (tmp_path / "journal").mkdir()
     return tmp_path
 
@@ -29,16 +29,14 @@ def test_a_run_that_is_over_is_shown_once(run, watch):
 
 def test_steps_and_events_are_told_as_they_come_until_the_end(run, monkeypatch):
     lock = RunLock.acquire(run / "LOCK", controller="raymega:demo")
-    known = {"tokens_per_s": 900.0, "mesh": "dp=1 tp=1 pp=1", "t": 2.0}
 
     def goes_on(_: float) -> None:
-        steps = ({**known, "step": 1, "loss": 6.5}, {**known, "step": 2, "loss": None})
-        (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+        (run / "metrics.jsonl").write_text(steps({"step": 1}, {"step": 2, "loss": None}))
         lock.release()
 
     monkeypatch.setattr("raymega.cli.watching.time.sleep", goes_on)
     _, *told = followed(str(run))
-    tail = "900 tokens/s  dp=1 tp=1 pp=1"
+    tail = "600 tokens/s  dp=2 tp=1 pp=2"
     assert told == [f"step 1  loss 6.5000  {tail}", f"step 2  loss not finite  {tail}"]
 
 

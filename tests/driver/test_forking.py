@@ -17,6 +17,7 @@ from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.run_status import status_of
 from raymega.errors import ConfigError, RaymegaError, StateError
 from tests.checkpoint.worlds import MODEL, plan_of, save
+from tests.driver.written import steps
 
 CONFIG = {
     "run": {"name": "demo", "seed": 7}, "model": MODEL.model_dump(), "data": {"seq_len": 16, "tokenizer": "byte"},
@@ -32,7 +33,7 @@ def demo(tmp_path: Path) -> RunDirectory:
     save(run.checkpoints, step=3, plan=plan_of(dp=2), tokenizer=known)
     save(run.checkpoints, step=12, plan=plan_of(tp=2, pp=2), tokenizer=known)
     run.config.write_text(to_yaml(load(json.dumps(CONFIG), source="x")))
-    run.metrics.write_text("".join(json.dumps({"step": step, "loss": 6.0}) + "\n" for step in range(1, 15)))
+    run.metrics.write_text(steps(*({"step": step} for step in range(1, 15))))
     return run
 
 

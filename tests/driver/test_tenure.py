@@ -110,6 +110,15 @@ def test_a_snapshot_of_another_program_is_none_and_the_journal_is_told_from_the_
     assert list(estate_of(tmp_path, launch="a", config=CONFIG).turns) == turns
 
 
+def test_a_snapshot_that_knows_more_than_its_journal_is_none(tmp_path, monkeypatch):
+    for name, value in {"EVERY_TURNS": 8, "TOLD_AGAIN": 4}.items():
+        monkeypatch.setattr(snapshot, name, value)
+    turns = killed(tmp_path, turn=23)
+    journal = tmp_path / "000001.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:11]))
+    assert list(estate_of(tmp_path, launch="a", config=CONFIG).turns) == turns[:10]
+
+
 def test_what_the_sinks_have_missed_is_caught_up_once(tmp_path):
     metrics, events = MetricsSink(tmp_path / "metrics.jsonl", step=0), EventsSink(tmp_path / "events.jsonl")
     turns = killed(tmp_path / "journal", metrics, events, turn=12)

@@ -1,13 +1,12 @@
-import json
-
 import pytest
 
+from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError
 from raymega.report.foretold import Pair, foretold, foretold_text
 from tests.driver.test_accounting import trained
+from tests.driver.written import events, steps
 
-STEP = {"step": 20, "step_s": 0.5, "mesh": "dp=2 tp=1 pp=2"}
 EVENTS = (
     {"event": "StepRepaired", "step": 13, "predicted_s": 1.5, "actual_s": 2.0},
     {"event": "Resized", "step": 15, "predicted_s": 0.6, "actual_s": 0.7, "before": "dp=2 tp=1 pp=2", "after": "dp=1"},
@@ -19,18 +18,22 @@ EVENTS = (
 def run(tmp_path) -> RunDirectory:
     found = RunDirectory(path=tmp_path)
     trained(found)
-    found.metrics.write_text("".join(json.dumps({**STEP, "step_s": seconds}) + "\n" for seconds in (0.4, 0.5, 9.0)))
-    found.events.write_text("".join(json.dumps(line) + "\n" for line in EVENTS))
+    found.metrics.write_text(steps(*({"step_s": seconds} for seconds in (0.4, 0.5, 9.0))))
+    found.events.write_text(events(*EVENTS))
     return found
 
 
+def told_of(run: RunDirectory, *, cluster: str | None) -> tuple[Pair, ...]:
+    return foretold(run, progress=progress_of(run), cluster=cluster)
+
+
 def test_a_change_of_workers_alone_is_told_as_one(run):
-    run.events.write_text(json.dumps(EVENTS[1] | {"after": "dp=2 tp=1 pp=2"}) + "\n")
-    assert "dp=2 tp=1 pp=2, other workers, after step 15" in {pair.of for pair in foretold(run, cluster=None)}
+    run.events.write_text(events(EVENTS[1] | {"after": "dp=2 tp=1 pp=2"}))
+    assert "dp=2 tp=1 pp=2, other workers, after step 15" in {pair.of for pair in told_of(run, cluster=None)}
 
 
 def test_what_was_foretold_of_a_run_stands_beside_what_it_took(run):
-    step, repair, change = foretold(run, cluster=None)
+    step, repair, change = told_of(run, cluster=None)
     assert (step.measured_s, step.of) == (0.5, "dp=2 tp=1 pp=2")
     assert 0 < step.predicted_s < 10
     assert repair == Pair(kind="repair", predicted_s=1.5, measured_s=2.0, of="of step 13")
@@ -39,17 +42,17 @@ def test_what_was_foretold_of_a_run_stands_beside_what_it_took(run):
 
 
 def test_faster_hardware_foretells_shorter_steps(run):
-    slow, fast = (foretold(run, cluster=word)[0].predicted_s for word in ("local:4", "dgx-a100:1"))
+    slow, fast = (told_of(run, cluster=word)[0].predicted_s for word in ("local:4", "dgx-a100:1"))
     assert fast < slow
 
 
 def test_a_cluster_that_is_too_small_for_the_run_is_refused(run):
     with pytest.raises(ConfigError, match="has 2 devices"):
-        foretold(run, cluster="local:2")
+        told_of(run, cluster="local:2")
 
 
 def test_of_a_run_without_a_step_nothing_is_told(tmp_path):
     found = RunDirectory(path=tmp_path)
     trained(found)
-    assert foretold(found, cluster=None) == ()
+    assert told_of(found, cluster=None) == ()
     assert foretold_text((), cluster=None) == ""

@@ -27,6 +27,17 @@ def told_run(
     return run
 
 
+def long_run(path: Path, *, steps: int) -> RunDirectory:
+    """A run of so many steps that lost a worker soon, and one in the middle."""
+    longer = CONFIG.model_copy(
+        update={
+            "training": CONFIG.training.model_copy(update={"steps": steps}),
+            "checkpoint": CONFIG.checkpoint.model_copy(update={"every_steps": max(5, steps // 200)}),
+        }
+    )
+    return told_run(path, config=longer, kill_once={13: 2, steps // 2: 1})
+
+
 def gone_on(path: Path) -> RunDirectory:
     """A run that lost a worker, and was started again for as many steps, and lost one again."""
     told_run(path, kill_once={13: 2})

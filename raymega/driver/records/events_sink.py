@@ -19,7 +19,8 @@ from raymega.control.codec import plain
 from raymega.control.commands import Answer, Finish, WriteRepair, WriteTransition
 from raymega.control.events import DrainAsked, ShardsSaved, StateMoved, StepCommitted
 from raymega.control.loop import Turn
-from raymega.driver.records.json_lines import LineWriter, read_lines
+from raymega.driver.records.json_lines import LineWriter, newest_line, read_lines
+from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.run_dir import write_whole
 
 FORKED = "Forked"  # the first line of a run that begins with the state of another
@@ -31,12 +32,13 @@ class EventsSink:
 
     def __init__(self, file: Path) -> None:
         self._lines = LineWriter(file)
-        self._seq = max((line["seq"] for line in read_lines(file)), default=0)
+        newest = newest_line(file, shape=EVENT_LINE)
+        self._seq = 0 if newest is None else newest["seq"]
 
     @classmethod
     def inherit(cls, file: Path, *, turns: Iterable[Turn]) -> "EventsSink":
         """Go on with the file of an earlier controller, which reaches it no more, and add what it wrote down last."""
-        lines = list(read_lines(file))
+        lines = list(read_lines(file, shape=EVENT_LINE))
         write_whole(file, "".join(json.dumps(line) + "\n" for line in lines))
         sink, last_t = cls(file), max((line["t"] for line in lines), default=0.0)
         for turn in turns:

@@ -5,13 +5,16 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from raymega.driver.records.line_shapes import ANYTHING, Line, Shape
 from raymega.driver.records.run_dir import cannot_write, write_whole
 from raymega.errors import StateError
 
-Line = dict[str, Any]  # Any: JSON
+NEWLINE = b"\n"
 
 
 class LineWriter:
@@ -47,29 +50,88 @@ class LineWriter:
         self._out.close()
 
 
-def read_lines(file: Path, *, offset: int = 0) -> Iterator[Line]:
-    """The lines of `file` from byte `offset` on, without a torn last one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line, by the byte at which it begins and the one after it; prints as `FILE:NUMBER`."""
 
-    Raises: StateError for one that is broken in the middle.
+    file: Path
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        with self.file.open("rb") as lines:
+            return f"{self.file}:{lines.read(self.begin).count(NEWLINE) + 1}"
+
+
+def read_lines(file: Path, *, offset: int = 0, shape: Shape = ANYTHING) -> Iterator[Line]:
+    """The lines of `file` from byte `offset` on, without a torn last one; each has what `shape` wants.
+
+    Raises: StateError naming one that is broken in the middle, or lacks something.
     """
-    if not file.exists():
+    return (line for _, line in placed_lines(file, offset=offset, shape=shape))
+
+
+def placed_lines(file: Path, *, offset: int = 0, shape: Shape = ANYTHING) -> Iterator[tuple[Place, Line]]:
+    """The same, each with where it stands."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(offset)
+            for text in lines:
+                if not text.endswith(NEWLINE):
+                    return
+                place = Place(file=file, begin=offset, end=offset + len(text))
+                offset = place.end
+                yield place, _read(text, place=place, shape=shape)
+    except FileNotFoundError:
         return
-    with file.open("rb") as lines:
-        lines.seek(offset)
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
+    except OSError as error:
+        raise StateError(f"{file} cannot be read: {error.strerror}. Give access to it") from error
+
+
+def newest_line(file: Path, *, shape: Shape = ANYTHING) -> Line | None:
+    """The last whole line; None: there is none."""
+    return next(newest_lines(file, shape=shape), None)
+
+
+def newest_lines(file: Path, *, shape: Shape = ANYTHING, having: str = "") -> Iterator[Line]:
+    """The whole lines of `file`, the newest first, without reading what is before those that are taken.
+
+    Args:
+        having: only lines in which this word stands in quotes.
+    Raises: StateError naming a line that is broken, or lacks something.
+    """
+    word = json.dumps(having).encode() if having else NEWLINE
+    try:
+        with file.open("rb") as lines:
+            if os.fstat(lines.fileno()).st_size == 0:
                 return
-            yield _object_of(line, where=f"{file}:{number}")
+            with mmap(lines.fileno(), 0, access=ACCESS_READ) as text:
+                end = text.rfind(NEWLINE) + 1  # what is behind it is torn
+                while (last := text.rfind(word, 0, end)) >= 0:
+                    begin = text.rfind(NEWLINE, 0, last) + 1
+                    end = text.find(NEWLINE, last) + 1
+                    yield _read(text[begin:end], place=Place(file=file, begin=begin, end=end), shape=shape)
+                    end = begin
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StateError(f"{file} cannot be read: {error.strerror}. Give access to it") from error
 
 
-def _object_of(text: bytes, *, where: str) -> Line:
-    """What one line says. Raises: StateError for anything but an object."""
+def _read(text: bytes, *, place: Place, shape: Shape) -> Line:
+    """What one line says. Raises: StateError for anything but an object that has what `shape` wants."""
     try:
         line = json.loads(text)
-    except ValueError as error:  # no JSON, or no text at all
-        raise StateError(f"{where} is not JSON: {error}. Put that line back as it was, or take it out") from error
+    except (ValueError, RecursionError) as error:  # no JSON, or no text at all
+        raise StateError(f"{place} is not JSON: {error}. Put that line back as it was, or take it out") from error
     if not isinstance(line, dict):
-        raise StateError(f"{where} is no JSON object, as each line is. Put it back as it was, or take it out")
+        raise StateError(f"{place} is no JSON object, as each line is. Put it back as it was, or take it out")
+    fault = shape.fault_in(line)
+    if fault:
+        raise StateError(
+            f"{place} {fault}: it is damaged, or of another version of raymega. Put that line back as it was, or take "
+            "it out"
+        )
     return line
 
 
@@ -82,9 +144,10 @@ def mend(file: Path) -> None:
             os.truncate(file, whole)
 
 
-def cut_lines(file: Path, *, key: str, last: int) -> None:
+def cut_lines(file: Path, *, key: str, last: int, shape: Shape) -> None:
     """Keep the lines whose `key` is at most `last`, all or nothing."""
-    write_whole(file, "".join(json.dumps(line) + "\n" for line in read_lines(file) if line[key] <= last))
+    kept = (line for line in read_lines(file, shape=shape) if line[key] <= last)
+    write_whole(file, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def finite(value: Any) -> Any:

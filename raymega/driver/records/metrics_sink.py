@@ -5,8 +5,10 @@ from pathlib import Path
 
 from raymega.control.commands import Rewind, WriteStep
 from raymega.control.loop import Turn
-from raymega.driver.records.json_lines import LineWriter, cut_lines, read_lines
+from raymega.driver.records.json_lines import LineWriter, cut_lines
+from raymega.driver.records.line_shapes import STEP_LINE
 from raymega.driver.records.progress import records_of
+from raymega.driver.records.steps import newest_step
 
 
 class MetricsSink:
@@ -23,7 +25,8 @@ class MetricsSink:
 
     def catch_up(self, turns: Iterable[Turn]) -> None:
         """Add the steps of earlier turns that the controller before this one wrote down, and not here."""
-        last = max((line["step"] for line in read_lines(self._file)), default=0)
+        newest = newest_step(self._file)
+        last = 0 if newest is None else newest["step"]
         records = {record.step: record for turn in turns for record in records_of(turn)}
         for step in range(last + 1, self._step + 1):
             if step in records:
@@ -42,5 +45,5 @@ class MetricsSink:
 
     def _rewind(self, step: int) -> None:
         self._lines.close()
-        cut_lines(self._file, key="step", last=step)
+        cut_lines(self._file, key="step", last=step, shape=STEP_LINE)
         self._lines = LineWriter(self._file)

@@ -24,11 +24,13 @@ from typing import Any
 from raymega.config.fault import counted
 from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.events_sink import FORKED
-from raymega.driver.records.json_lines import read_lines
+from raymega.driver.records.json_lines import newest_line
+from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.memory_use import MemoryUse, memory_lines, memory_of
 from raymega.driver.records.progress import Progress
 from raymega.driver.records.run_dir import RunDirectory
+from raymega.driver.records.steps import newest_step, newest_validation
 from raymega.driver.records.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
 
 SHOWN_DIGITS = 12  # of a node's id
@@ -122,13 +124,11 @@ def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
 def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> RunStatus:
     """The same, of a run whose journals were told already."""
     config, owner = run.read_config(), read_owner(run.lock)
-    events, steps = list(read_lines(run.events)), list(read_lines(run.metrics))
-    event, last = (events or [{}])[-1], (steps or [{}])[-1]
+    event, last = newest_line(run.events, shape=EVENT_LINE) or {}, newest_step(run.metrics) or {}
     ended = event.get("event") == "RunEnded"
     alive = owner is not None and not owner.is_gone(now)
     gone = "ended" if ended else "forked" if event.get("event") == FORKED else "lost"
     standing = str(event.get("state", "Starting")).lower() if alive else gone
-    values = [step["val_loss"] for step in steps if step.get("val_loss") is not None]
     times = read_times(run.workers)
     workers = by_worker(times)
     spent = all_of(workers) if workers else dict(progress.goodput.seconds) if progress is not None else {}
@@ -141,7 +141,7 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
         step=last.get("step", 0),
         steps=config.training.steps,
         loss=last.get("loss"),
-        val_loss=values[-1] if values else None,
+        val_loss=newest_validation(run.metrics),
         tokens_per_s=last.get("tokens_per_s"),
         tokens_total=last.get("tokens_total", 0),
         mesh=last.get("mesh"),

@@ -65,7 +65,7 @@ class Snapshots:
 
 
 def read_snapshot(journal: Path) -> Snapshot | None:
-    """The snapshot beside `journal`; None if there is none that is whole, and of this program."""
+    """The snapshot beside `journal`; None if there is none that is whole, of this program, and of this journal."""
     try:
         content = journal.with_suffix(".snapshot").read_bytes()
     except OSError:
@@ -78,7 +78,14 @@ def read_snapshot(journal: Path) -> Snapshot | None:
         found = _Reader(io.BytesIO(body), told=_fields_told(head)).load()
     except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, LookupError, ValueError, EOFError):
         return None  # of another program
-    return found if isinstance(found, Snapshot) else None
+    return found if isinstance(found, Snapshot) and _has_line_until(journal, found.offset) else None
+
+
+def _has_line_until(journal: Path, offset: int) -> bool:
+    """Whether a line of the journal ends there: not if it was cut, or is another one."""
+    with journal.open("rb") as lines:
+        lines.seek(offset - 1)
+        return lines.read(1) == b"\n"
 
 
 def _write(journal: Path, taken: Snapshot) -> None:
