@@ -34,13 +34,10 @@ class PlanRepair:
 
     @property
     def links(self) -> frozenset[tuple[Place, Place]]:
-        """The pairs of teams that the routes or the resends connect, each (lower, higher)."""
+        """The pairs of teams that the resends connect, each (lower, higher); the routes connect theirs themselves."""
         by_name = {team_name(*place): place for place in self.alive}
-        columns = list(zip(*self.plan.routes, strict=True))
-        hops = ((a, b, pair) for a, b in self.plan.hops for pair in set(zip(columns[a], columns[b], strict=True)))
-        ends = [((before, a), (after, b)) for a, b, (before, after) in hops]
-        ends += [(by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends]
-        return frozenset((one, other) if one < other else (other, one) for one, other in ends if one != other)
+        ends = ((by_name[resend.sender], by_name[resend.receiver]) for resend in self.repair.resends)
+        return frozenset((min(pair), max(pair)) for pair in ends if pair[0] != pair[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
