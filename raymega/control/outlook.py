@@ -91,7 +91,7 @@ class Outlook:
 
     def steady_t(self, node: str, *, steady_s: float) -> float:
         """From when on `node` may be grown onto."""
-        came_t = dict(self.came).get(node)
+        came_t = next((at_t for name, at_t in self.came if name == node), None)
         return 0.0 if came_t is None else came_t + steady_s * 2 ** min(self.flaps, MOST_DOUBLINGS)
 
     def with_nodes(self, known: Iterable[str], nodes: Iterable[str], now: float) -> "Outlook":

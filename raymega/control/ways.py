@@ -31,8 +31,10 @@ from raymega.plan.uneven import Team, uneven_plan, with_teams, without_teams
 def ways_of(brain: Brain, training: Training, moves: Moves) -> Ways:
     """Every rung, with what would travel."""
     seen = around(training)
-    found = (_way(brain, training, moves, seen, rung=rung, found=plan) for rung, plan in _plans(training, seen, moves))
-    return Ways(seen=seen, rows=tuple(found))
+    nodes = {**seen.nodes, **{seat.worker: seat.node for seat in training.seats}}
+    found = _plans(training, seen, moves)
+    rows = (_way(brain, training, moves, seen, nodes, rung=rung, found=plan) for rung, plan in found)
+    return Ways(seen=seen, rows=tuple(rows))
 
 
 def around(training: Training) -> Around:
@@ -64,13 +66,15 @@ def _leaving(training: Training, going: frozenset[str]) -> tuple[tuple[Place, ..
 
 
 def transition_of(training: Training, new: Plan, nodes: Mapping[WorkerId, str]) -> Transition:
-    """From the plan in force to `new`."""
-    here = {**nodes, **{seat.worker: seat.node for seat in training.seats}}
-    node_of = {worker: here[worker] for worker in (*training.plan.living, *new.living)}
+    """From the plan in force to `new`; `nodes`: of all workers of both."""
+    node_of = {worker: nodes[worker] for worker in (*training.plan.living, *new.living)}
     return Transition(old=training.plan, senders=training.plan.living, node_of=node_of)
 
 
-def _way(brain: Brain, training: Training, moves: Moves, seen: Around, *, rung: Rung, found: Plan | str) -> Way:
+def _way(
+    brain: Brain, training: Training, moves: Moves, seen: Around, nodes: Mapping[WorkerId, str], *, rung: Rung,
+    found: Plan | str,
+) -> Way:  # fmt: skip
     if isinstance(found, str):
         return Way(rung=rung, barred=found)
     if len(found.living) < brain.rules.min_devices:
@@ -81,7 +85,7 @@ def _way(brain: Brain, training: Training, moves: Moves, seen: Around, *, rung: 
     if lacks := moves.lacks(found, (*seen.own, *seen.free)):
         return Way(rung=rung, barred=f"{found.mesh} does not fit: {lacks}")
     try:
-        num_bytes = moves.busiest_bytes(transition_of(training, found, seen.nodes), found)
+        num_bytes = moves.busiest_bytes(transition_of(training, found, nodes), found)
     except StateLost as error:
         return Way(rung=rung, barred=error.message)
     return Way(rung=rung, plan=found, num_bytes=num_bytes)

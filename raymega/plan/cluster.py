@@ -9,6 +9,8 @@ A device is what one worker needs: a GPU with `cpus_per_worker` cores beside it 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import starmap
 from typing import Literal
 
 from raymega.errors import ConfigError
@@ -18,6 +20,7 @@ from raymega.plan.plan import WorkerId
 NodeId = str
 MARKET_LABEL, ZONE_LABEL = "ray.io/market-type", "ray.io/availability-zone"  # Ray's own, of a node
 SPOT = "spot"
+NODES_KEPT = 4096  # plans of thousands of nodes are made of the same ones again and again
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
@@ -91,8 +94,7 @@ class Cluster:
     @classmethod
     def of_workers(cls, workers: Mapping[WorkerId, NodeId]) -> "Cluster":
         """Every worker is a device of its node; nodes in the order in which they first occur."""
-        counts = Counter(workers.values())
-        return cls(nodes=tuple(Node(id=node, devices=count) for node, count in counts.items()))
+        return cls(nodes=tuple(starmap(_node, Counter(workers.values()).items())))
 
     @property
     def known_bytes(self) -> dict[NodeId, float]:
@@ -114,6 +116,11 @@ class Cluster:
         held = f" ({self.devices - self.free} in use by others)" if self.free < self.devices else ""
         stock = next((f" ({node.stock})" for node in self.nodes if node.devices == self.largest and node.stock), "")
         return f"{self.devices} on {nodes}{held}; the largest node has {self.largest}{stock}"
+
+
+@lru_cache(maxsize=NODES_KEPT)
+def _node(name: NodeId, devices: int) -> Node:
+    return Node(id=name, devices=devices)
 
 
 def devices_in(resources: Mapping[str, float], *, device: Literal["cpu", "cuda"], cpus_per_worker: int) -> int:

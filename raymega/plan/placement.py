@@ -91,6 +91,8 @@ def _replicas(mesh: Mesh, room: Mapping[NodeId, int], *, cluster: Cluster) -> li
 
 def _spread(places: Sequence[tuple[Node, int]]) -> list[NodeId]:
     """So many places of each node, in an order that takes failure domains in turn, and in each its nodes in turn."""
+    if not any(count for _, count in places):
+        return []
     by_domain: dict[tuple[str, ...], list[tuple[int, int, NodeId]]] = {}
     for index, (node, count) in enumerate(places):
         by_domain.setdefault(domain_of(node), []).extend((turn, index, node.id) for turn in range(count))

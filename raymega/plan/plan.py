@@ -11,6 +11,7 @@ The plan does not occur in the result (law 1): it says where a micro-batch is co
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import compress, cycle, islice, pairwise, product
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from raymega.pipeline.placing import stage_of, virtual_stages_on
 
 WorkerId = str  # names one worker for its whole life ("w3"); never used again in the same run
 Place = tuple[int, int]  # (replica, stage) of a team
+ROUTES_KEPT = 16  # of meshes: a change asks for those of the same ones several times
 ShardOptimizer = Literal["none", "zero1", "mirrored"]
 """Masters and moments over the replicas: on each, cut, or cut with a second holder."""
 
@@ -72,7 +74,9 @@ class Plan:
         assert self.layers[0][0] == 0, "layers start at 0"
         assert all(a[1] == b[0] for a, b in pairwise(self.layers)), "layers are covered once"
         assert set(map(len, self.routes)) <= {self.mesh.pp}, "a route names a replica for each stage"
-        loads = [Counter(replicas) for replicas in zip(*self.routes, strict=True)]
+        columns = list(zip(*self.routes, strict=True))
+        counted = {replicas: Counter(replicas) for replicas in dict.fromkeys(columns)}  # mostly all stages are alike
+        loads = [counted[replicas] for replicas in columns]
         self._know_the_living(loads)
         assert all(0 <= min(load) and max(load) < self.mesh.dp for load in loads), "routes lead through teams"
         assert not any(loads[stage][replica] for replica, stage in self.lost), "routes lead through living teams"
@@ -80,10 +84,11 @@ class Plan:
 
     def _know_the_living(self, loads: Sequence[Mapping[int, int]]) -> None:
         """They are asked for at every turn of the loop, over thousands of workers."""
-        places = list(product(range(self.mesh.dp), range(self.mesh.pp)))
-        lives = [place not in self.lost for place in places]
-        teams = tuple(compress(places, lives))
-        living = tuple(compress(self.workers, [live for live in lives for _ in range(self.mesh.tp)]))
+        teams, living = tuple(product(range(self.mesh.dp), range(self.mesh.pp))), self.workers
+        if self.lost:
+            lives = [place not in self.lost for place in teams]
+            teams = tuple(compress(teams, lives))
+            living = tuple(compress(living, [live for live in lives for _ in range(self.mesh.tp)]))
         object.__setattr__(self, "teams", teams)
         object.__setattr__(self, "living", living)
         object.__setattr__(self, "busiest", tuple(max(load.values()) for load in loads))
@@ -202,6 +207,7 @@ class Plan:
         return replace(self, workers=workers)
 
 
+@lru_cache(maxsize=ROUTES_KEPT)
 def straight_routes(*, num_microbatches: int, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     """One replica all the way; micro-batch m goes to replica m % dp, so quotas differ by one at most."""
     return tuple(islice(cycle([(replica,) * mesh.pp for replica in range(mesh.dp)]), num_microbatches))

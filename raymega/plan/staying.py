@@ -19,6 +19,8 @@ Sitting = tuple[tuple[int, int | None, int], ...]
 
 def staying(new: Plan, *, old: Plan, node_of: Mapping[WorkerId, NodeId]) -> Plan:
     """The plan `new` with its workers in the ranks of which they hold most by `old`; ties go to lower ranks."""
+    if len({node_of[worker] for worker in new.living}) == len(new.living):
+        return new
     held = dict(zip(old.living, _within(old), strict=True))
     by_node: dict[NodeId, list[tuple[int, int, WorkerId]]] = {}
     for rank, within, worker in zip(_ranks(new), _within(new), new.living, strict=True):

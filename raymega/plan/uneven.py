@@ -11,6 +11,7 @@ it, and what has to travel, follows from the layout.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import cycle, islice, zip_longest
 
 from raymega.mesh import Mesh
@@ -19,6 +20,7 @@ from raymega.plan.stages import Layers, layers_of_counts
 
 Team = tuple[WorkerId, ...]  # by shard
 NOBODY = "none"  # with the rank: at the places of teams that are not there
+LIVING_KNOWN = 16  # sets of living teams whose routes are remembered: a change asks for the same ones several times
 
 
 def work_of(plan: Plan) -> float:
@@ -39,6 +41,8 @@ def without_teams(plan: Plan, gone: Collection[Place]) -> Plan | None:
     if not all(living):
         return None
     routes = spread_routes(num_microbatches=plan.num_microbatches, living=living)
+    if lost == plan.lost and routes == plan.routes and not plan.lost_since:
+        return plan
     return replace(plan, lost=lost, routes=routes, lost_since=frozenset())
 
 
@@ -71,10 +75,11 @@ def uneven_plan(plan: Plan, *, kept: Collection[Place], more: Sequence[Team]) ->
         min(stages, key=len).append(max(stages, key=len).pop())
     if plan.num_chunks > 1 or plan.table or plan.num_layers < len(stages):
         return None
-    return _laid_out(plan, stages, layers=_layers_by_teams(plan.num_layers, teams=[len(some) for some in stages]))
+    return _laid_out(plan, stages, layers=_layers_by_teams(plan.num_layers, teams=tuple(map(len, stages))))
 
 
-def spread_routes(*, num_microbatches: int, living: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+@lru_cache(maxsize=LIVING_KNOWN)
+def spread_routes(*, num_microbatches: int, living: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     """Each micro-batch's replica at each stage, in turn over those that live: quotas differ by one at most."""
     in_turn = (islice(cycle(replicas), num_microbatches) for replicas in living)
     return tuple(zip(*in_turn, strict=True))
@@ -107,7 +112,8 @@ def _in_flight(plan: Plan, *, layers: Layers) -> tuple[int, ...]:
     return tuple(max(most, -(-sum(blocks[s:]) // blocks[s])) for s, most in enumerate(own))
 
 
-def _layers_by_teams(num_layers: int, *, teams: Sequence[int]) -> Layers:
+@lru_cache(maxsize=LIVING_KNOWN)
+def _layers_by_teams(num_layers: int, *, teams: tuple[int, ...]) -> Layers:
     """Blocks of each stage so that the most that one of its teams has to do is least; at least one each."""
     counts = [1] * len(teams)
     for _ in range(num_layers - len(teams)):
@@ -116,8 +122,12 @@ def _layers_by_teams(num_layers: int, *, teams: Sequence[int]) -> Layers:
     return layers_of_counts(tuple(counts))
 
 
-def _living(mesh: Mesh, lost: Collection[Place]) -> list[list[int]]:
-    return [[r for r in range(mesh.dp) if (r, stage) not in lost] for stage in range(mesh.pp)]
+def _living(mesh: Mesh, lost: Collection[Place]) -> tuple[tuple[int, ...], ...]:
+    stages, everyone = {stage for _, stage in lost}, tuple(range(mesh.dp))
+    return tuple(
+        tuple(r for r in everyone if (r, stage) not in lost) if stage in stages else everyone
+        for stage in range(mesh.pp)
+    )
 
 
 def _blocks(plan: Plan) -> list[int]:

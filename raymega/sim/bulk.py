@@ -9,7 +9,7 @@ differ little (the tests hold both against each other). The rulings, the ladder 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -33,9 +33,10 @@ def repair_in_bulk(plan: Plan, *, reports: Mapping[WorkerId, TeamReport]) -> Pla
         return StagesLost(stages=stages, reason=f"no living team holds stage {', '.join(map(str, stages))}")
     if (without := piece_lost(plan, alive)) is not None:
         return without
-    columns = [list(column) for column in zip(*plan.routes, strict=True)]
+    columns: list[Sequence[int]] = list(zip(*plan.routes, strict=True))
     taken: dict[Place, list[int]] = {place: [] for place in alive}
-    for stage, column in enumerate(columns):
+    for stage in sorted({stage for _, stage in set(plan.teams) - set(alive)}):
+        column = columns[stage] = list(columns[stage])
         load = Counter(column)
         for microbatch in [m for m, replica in enumerate(column) if (replica, stage) not in taken]:
             peer = min(living[stage], key=load.__getitem__)

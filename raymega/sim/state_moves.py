@@ -44,6 +44,7 @@ class SimMoves:
         job, layout: of the devices behind the workers.
         usable_bytes: of each device; None: not known.
         known: what was asked last, and its plan.
+        nodes: of the seats that were asked about last, and their room.
         memory: that layouts were found to need.
     """
 
@@ -53,20 +54,27 @@ class SimMoves:
     layout: LayoutOf = layout_of
     usable_bytes: float | None = None
     known: tuple[tuple[Seat, ...], Wish, Planned] | None = None
+    nodes: tuple[tuple[Seat, ...], dict[WorkerId, NodeId], Room | None] | None = None
     memory: dict[tuple[int, ParallelLayout], tuple[StageMemory, ...]] = field(default_factory=dict)
 
     def plan_for(self, seats: tuple[Seat, ...], wish: Wish) -> Planned:
         """As the run's own brain; what was asked last is remembered."""
         if self.known is None or self.known[:2] != (seats, wish):
-            asked, workers = self._asked(wish), {seat.worker: seat.node for seat in seats}
-            self.known = seats, wish, plan_for(asked, workers=workers, room=self._room(workers))
+            workers, room = self._nodes(seats)
+            self.known = seats, wish, plan_for(self._asked(wish), workers=workers, room=room)
         return self.known[2]
 
     def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
         """What devices lack to hold `plan`."""
-        workers = {seat.worker: seat.node for seat in seats}
-        room = self._room(workers)
+        workers, room = self._nodes(seats)
         return room.why_not(plan, node_of=workers) if room is not None else None
+
+    def _nodes(self, seats: tuple[Seat, ...]) -> tuple[dict[WorkerId, NodeId], Room | None]:
+        """Of these seats, and what they hold: each rung asks about the same ones."""
+        if self.nodes is None or self.nodes[0] != seats:
+            workers = {seat.worker: seat.node for seat in seats}
+            self.nodes = seats, workers, self._room(workers)
+        return self.nodes[1:]
 
     def _room(self, workers: Mapping[WorkerId, NodeId]) -> Room | None:
         if self.job is None or self.usable_bytes is None:

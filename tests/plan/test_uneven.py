@@ -74,7 +74,7 @@ def test_every_number_of_teams_from_one_a_stage_on_has_a_plan_that_uses_all_of_t
 
 
 def test_quotas_differ_by_one_at_most():
-    routes = spread_routes(num_microbatches=7, living=[[0, 2], [1]])
+    routes = spread_routes(num_microbatches=7, living=((0, 2), (1,)))
     assert routes == ((0, 1), (2, 1), (0, 1), (2, 1), (0, 1), (2, 1), (0, 1))
 
 
