@@ -10,6 +10,7 @@
         GroupBroken              4    a peer's connection broke or the group was aborted
         StaleMessage             4    something of an older generation arrived
         Superseded               4    a newer controller has taken the run over
+        RayGone                  4    the Ray in which a run lives, or has lived, is not reached
       StateError                 5    a checkpoint or the live state is missing, torn or does not fit
         StateLost                5    no living worker holds some box; it comes back from a checkpoint only
       NonFiniteError             6    the loss or a gradient is not finite and the run cannot go on
@@ -82,6 +83,10 @@ class StaleMessage(ClusterError):
 
 class Superseded(ClusterError):
     """A newer controller has taken the run over; this one gives no orders any more. Facts: epoch."""
+
+
+class RayGone(ClusterError):
+    """The Ray in which a run lives, or has lived, is not reached from here."""
 
 
 class StateError(RaymegaError):

@@ -60,4 +60,4 @@ def standings(word: str, *, every_s: float) -> Iterator[str]:
 
 def _is_alive(run: RunDirectory) -> bool:
     owner = read_owner(run.lock)
-    return owner is not None and not owner.is_gone(time.time())
+    return owner is not None and not owner.is_over(time.time())

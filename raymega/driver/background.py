@@ -4,23 +4,31 @@ client --- spawns ---> keeper (this program) --- as `raymega train` does ---> Ra
    |                      |
 may go at any time        what it prints is in RUNDIR/logs/console.log; ends with the run, and its Ray with it
 
-python -m raymega.driver.background CONFIG.yaml auto|STEP|none
+Whoever spawns it holds the run's LOCK, and leaves it to the keeper by name before it goes on: the run is nobody's at no
+time, and when the keeper dies before it has begun, that is seen at once.
+
+python -m raymega.driver.background CONFIG.yaml auto|STEP|none ID-OF-THE-LOCK
 """
 
 import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
 from raymega.config.load import load
+from raymega.driver.launch import launcher_name
+from raymega.driver.preflight import resolved
+from raymega.driver.records.lock import RunLock
 from raymega.driver.records.reading import resume_of
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import train
 from raymega.errors import RaymegaError
 
 LAST_LINES = 5
+BEGIN_LIMIT_S = 120.0  # of a keeper, to load what it needs: seconds, on a machine that is not overloaded
 
 
 def console_of(run: RunDirectory) -> Path:
@@ -28,19 +36,24 @@ def console_of(run: RunDirectory) -> Path:
     return run.logs / "console.log"
 
 
-def spawn(config: Path, *, run: RunDirectory, resume: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+def spawn(
+    config: Path, *, run: RunDirectory, resume: str, env: dict[str, str], lock: RunLock
+) -> subprocess.Popen[bytes]:
     """Start the keeper of a run.
 
     Args:
         config: the resolved config, as a file that stays.
         env: laid over this process's environment.
+        lock: the run's, which is the keeper's from now on.
     """
     with console_of(run).open("ab") as out:
-        return subprocess.Popen(
-            [sys.executable, "-m", "raymega.driver.background", str(config), resume],
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "raymega.driver.background", str(config), resume, lock.id],
             stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
         )  # fmt: skip
+    lock.leave_to(keeper.pid, within_s=BEGIN_LIMIT_S)
+    return keeper
 
 
 def last_words(run: RunDirectory) -> str:
@@ -51,12 +64,16 @@ def last_words(run: RunDirectory) -> str:
         return ""
 
 
-def main(config: str, resume: str) -> int:
+def main(config: str, resume: str, heir_of: str) -> int:
     """Run to the end; the exit code is the run's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        return train(load(Path(config).read_text(encoding="utf-8"), source=config), resume=resume_of(resume))
+        full, run = resolved(load(Path(config).read_text(encoding="utf-8"), source=config))
+        with ExitStack() as at_the_end:
+            lock = RunLock.acquire(run.lock, controller=launcher_name(str(full.run.name)), heir_of=heir_of)
+            at_the_end.callback(lock.release)
+            return train(full, resume=resume_of(resume), lock=lock)
     except RaymegaError as error:
         print(f"raymega: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

@@ -32,6 +32,7 @@ from raymega.control.policy import Rules
 from raymega.control.sharing import Claim
 from raymega.control.states import Failed, Finished, StopBy
 from raymega.driver.beginning import Beginning, begin, take_over
+from raymega.driver.cluster.ray_session import ray_here
 from raymega.driver.going_on import back_to
 from raymega.driver.hands.asking import OVER, Wish
 from raymega.driver.hands.chaos import check_orders
@@ -70,21 +71,24 @@ class Controller:
 
     def start(self) -> None:
         """Begin, in threads. Raises: ConfigError if another run is alive in the directory."""
-        launch = self._launch
-        lock = RunLock.acquire(launch.run_dir.lock, controller=controller_name(launch.name))
-        end_leftovers(launch.name)
-        self._be_alive(lock, self._begin)
+        lock = self._take(RunLock.acquire)
+        end_leftovers(self._launch.name)
+        self._be_alive(lock, begin)
 
     def take_over(self) -> None:
         """Go on, in threads, in the place of a controller of the same launch that is gone, or decides no more.
 
         Raises: ConfigError if by now another run is alive in the directory.
         """
-        launch = self._launch
-        lock = RunLock.inherit(launch.run_dir.lock, controller=controller_name(launch.name))
-        self._be_alive(lock, self._inherit)
+        self._be_alive(self._take(RunLock.inherit), take_over)
 
-    def _be_alive(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> None:
+    def _take(self, take: Callable[..., RunLock]) -> RunLock:
+        launch = self._launch
+        return take(
+            launch.run_dir.lock, controller=controller_name(launch.name), ray=ray_here(), heir_of=launch.heir_of
+        )
+
+    def _be_alive(self, lock: RunLock, begins: Callable[..., Beginning]) -> None:
         start_thread(lambda: self._live(lock, begins), name="controller", failed=self._broke)
         lease_s = self._launch.owner_lease_s
         if lease_s is not None:
@@ -159,7 +163,7 @@ class Controller:
             self._told.since(0, wait_s=1.0)
         return self._told.ended
 
-    def _live(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> None:
+    def _live(self, lock: RunLock, begins: Callable[..., Beginning]) -> None:
         over = self._run(lock, begins)
         self._end(Ended(exit_code=over.exit_code, reason=over.reason, details=_details(over)))
 
@@ -171,25 +175,14 @@ class Controller:
         self._told.end(ended)
         self._has_hands.set()  # whoever waits for them is to hear of the end
 
-    def _begin(self, rules: Rules) -> Beginning:
-        launch = self._launch
-        return begin(
-            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id,
-            config=launch.config, began_t=launch.began_t,
-        )  # fmt: skip
-
-    def _inherit(self, rules: Rules) -> Beginning:
-        launch = self._launch
-        return take_over(
-            launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id,
-            config=launch.config, began_t=launch.began_t,
-        )  # fmt: skip
-
-    def _run(self, lock: RunLock, begins: Callable[[Rules], Beginning]) -> Finished | Failed:
+    def _run(self, lock: RunLock, begins: Callable[..., Beginning]) -> Finished | Failed:
         launch, rules = self._launch, Rules.of(self._launch.config, validates=self._launch.eval_batches > 0)
         with ExitStack() as on_end:
             on_end.callback(lock.release)
-            beginning = begins(rules)
+            beginning = begins(
+                launch.run_dir.journal, rules=rules, checkpoint=launch.checkpoint, launch=launch.id,
+                config=launch.config, began_t=launch.began_t,
+            )  # fmt: skip
             on_end.callback(beginning.journal.close)
             self._told.turns.extend(beginning.turns)
             watching = on_end.enter_context(watchers(

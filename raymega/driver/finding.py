@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from shlex import quote
 from typing import Any
 
-from raymega.driver.cluster.ray_session import ray_of
+from raymega.driver.cluster.ray_of_run import ray_of
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
 from raymega.driver.records.json_lines import newest_line
@@ -55,7 +55,9 @@ def directory_named(word: str) -> RunDirectory | None:
 
 def name_of(word: str, directory: RunDirectory | None) -> str:
     """The run's own name."""
-    return word if directory is None else directory.read_config().run.name or directory.path.name
+    if directory is None:
+        return word
+    return directory.read_config().run.name or directory.path.name if directory.is_begun() else directory.path.name
 
 
 def _refuse_if_starting(name: str, directory: RunDirectory) -> None:
@@ -71,7 +73,7 @@ def _refuse_if_starting(name: str, directory: RunDirectory) -> None:
 def refuse_if_over(name: str, directory: RunDirectory) -> None:
     """Refuse a run that nobody leads any more. Raises: ConfigError with how it ended, and how it goes on."""
     owner = read_owner(directory.lock)
-    if owner is None or owner.is_gone(time.time()):
+    if owner is None or owner.is_over(time.time()):
         over = end_of(directory)
         why = f"it is over: {over['reason']}" if over is not None else "its controller is gone"
         done = 0 if over is None else over["step"]

@@ -28,6 +28,7 @@ class Launch:
         began_t: when it was asked for: the time that Ray takes to start is the run's too.
         owner_lease_s: silence of the owner after which the run ends; None: it has no owner.
         id: tells this launch from any other in the same directory.
+        heir_of: id of the lock that its launcher holds until the controller takes it; None: it holds none.
     """
 
     config: Config
@@ -44,6 +45,7 @@ class Launch:
     owner_lease_s: float | None = OWNER_LEASE_S
     start_limit_s: float = 120.0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    heir_of: str | None = None
 
     @property
     def name(self) -> str:
@@ -54,3 +56,8 @@ class Launch:
 def controller_name(run: str) -> str:
     """The name of a run's controller, in namespace `raymega`."""
     return f"raymega:{run}"
+
+
+def launcher_name(run: str) -> str:
+    """What whoever launches a run goes by in its LOCK, until there is a controller."""
+    return f"client of {run}"

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from raymega.config.schema import Config
-from raymega.driver.cluster.ray_session import ray_of
+from raymega.driver.cluster.ray_of_run import ray_of
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
 from raymega.driver.records.lock import Owner, read_owner
 from raymega.driver.records.run_dir import RunDirectory
-from raymega.errors import ConfigError
+from raymega.errors import ConfigError, RayGone
 
 LOOK_S, ASK_S = 0.2, 5.0
 
@@ -51,8 +51,8 @@ def _owner_of(directory: RunDirectory) -> Owner | None:
 
 def _is_ending(directory: RunDirectory) -> bool:
     """Whether the controller is to end the run, or is gone without a word, and the lock lapses."""
-    with ray_of(directory.lock):
-        try:
+    try:
+        with ray_of(directory.lock):
             return LiveRun.find(directory.path.name).is_ending()
-        except ConfigError:
-            return True
+    except (ConfigError, RayGone):
+        return True

@@ -27,7 +27,7 @@ from raymega.driver.cluster.node_watch import Device, Row, cluster_of, device_of
 from raymega.driver.cluster.ray_session import ray_session, starts_ray
 from raymega.driver.going_on import kept_of
 from raymega.driver.hands.publishing import Imprint
-from raymega.driver.launch import Launch
+from raymega.driver.launch import Launch, launcher_name
 from raymega.driver.news import Ended, News
 from raymega.driver.preflight import Prepared, Resume, prepare, resolved, set_later_aside, write_config
 from raymega.driver.process.outlasting import outlasting, tell
@@ -49,13 +49,16 @@ Watch = Callable[[Turn], None] | None
 PROMPT, SAMPLE_TOKENS = "\n\nKING HENRY.\n", 60
 
 
-def train(config: Config, *, resume: Resume = "auto", watch: Watch = None, sample: bool = False) -> int:
+def train(
+    config: Config, *, resume: Resume = "auto", watch: Watch = None, sample: bool = False, lock: RunLock | None = None
+) -> int:
     """Run `config` to its end and return the exit code.
 
     Args:
         resume: auto (the newest whole checkpoint), none, or a step.
         watch: told of every turn, as the console is.
         sample: for one who reads along: end with a sample of text, if the run is not stopped before its last step.
+        lock: the run's, where the caller has it; it is given up at the end as any other.
     Raises: RaymegaError for what cannot start.
     """
     began_t = time.time()
@@ -66,7 +69,7 @@ def train(config: Config, *, resume: Resume = "auto", watch: Watch = None, sampl
         if not run_dir.path.exists():
             on_refusal.callback(run_dir.remove_if_unused)
         run_dir.create()
-        lock = RunLock.acquire(run_dir.lock, controller=f"client of {full.run.name}")
+        lock = lock or RunLock.acquire(run_dir.lock, controller=launcher_name(str(full.run.name)))
         on_refusal.pop_all()
     try:
         prepared = prepare(full, run_dir, resume=resume)
@@ -100,7 +103,7 @@ def _run(prepared: Prepared, *, lock: RunLock, began_t: float, watch: Watch, out
 
 
 def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: float, shown: "Shown") -> Ended:
-    """Have Ray, the run, and its end. `lock` goes to the controller once nothing can be refused any more."""
+    """Have Ray, the run, and its end. The controller takes `lock` once nothing can be refused any more."""
     config = prepared.config
     cpus = (devices_wanted(config) + config.elastic.standbys) * config.run.cpus_per_worker + SPARE_CPUS
     if starts_ray():
@@ -116,9 +119,9 @@ def _followed(prepared: Prepared, *, lock: RunLock, console: Console, began_t: f
         write_config(prepared)
         for text in set_later_aside(prepared):
             console.note(text)
-        lock.release()
         launch = launch_of(prepared, facts=facts_of(prepared), device=device)
-        run = RunHandle.begin(replace(launch, began_t=began_t))
+        run = RunHandle.begin(replace(launch, began_t=began_t, heir_of=lock.id))
+        lock.release()
         with ExitStack() as on_end:
             on_end.callback(run.close)
             ended = follow(run, wishes=wishes, saw=shown, leaves_after_s=limit_s)

@@ -11,14 +11,17 @@ import os
 import secrets
 import signal
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from raymega.config.load import to_yaml
 from raymega.config.schema import Config
 from raymega.driver.background import spawn
 from raymega.driver.cluster.ray_access import TOKEN_VARIABLE
+from raymega.driver.cluster.ray_session import standing_ray
+from raymega.driver.launch import launcher_name
 from raymega.driver.preflight import resolved
-from raymega.driver.records.lock import Owner, read_owner
+from raymega.driver.records.lock import Owner, RunLock, read_owner
 from raymega.driver.records.reading import Words, config_from, run_directory
 from raymega.driver.records.run_dir import RunDirectory, write_whole
 from raymega.driver.train import train
@@ -26,7 +29,6 @@ from raymega.errors import ConfigError
 from raymega.notebook.run import Run
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code of a run that an interrupt has stopped
-LAUNCHED = "launched.yaml"  # below logs/: what the newest launch in the background was to do
 
 
 def launch(
@@ -46,16 +48,22 @@ def launch(
     full, directory = resolved(config_from(words, overrides=overrides))
     owner = _owner_alive(directory)
     if owner is not None:
-        _refuse_if_other(full, directory, owner)
-        print(f"run {full.run.name} is alive with this config: attached to it, at step {Run.at(directory).committed}")
-        return Run.at(directory)
+        return _attached(full, directory, owner)
     if not background:
         code = train(full, resume=resume, sample=True)
         print(f"run {full.run.name} ended with exit code {code}")
         if code == INTERRUPTED:  # the run is over and saved; what its cell or script had next is not wanted either
             raise KeyboardInterrupt
         return Run.at(directory)
-    return _in_background(full, directory, resume=str(resume))
+    directory.create()
+    try:
+        lock = RunLock.acquire(directory.lock, controller=launcher_name(str(full.run.name)))
+    except ConfigError:  # somebody was quicker
+        owner = _owner_alive(directory)
+        if owner is None:
+            raise
+        return _attached(full, directory, owner)
+    return _in_background(full, directory, resume=str(resume), lock=lock)
 
 
 def attach(name: str) -> Run:
@@ -65,7 +73,13 @@ def attach(name: str) -> Run:
 
 def _owner_alive(directory: RunDirectory) -> Owner | None:
     owner = read_owner(directory.lock)
-    return owner if owner is not None and not owner.is_gone(time.time()) else None
+    return owner if owner is not None and not owner.is_over(time.time()) else None
+
+
+def _attached(full: Config, directory: RunDirectory, owner: Owner) -> Run:
+    _refuse_if_other(full, directory, owner)
+    print(f"run {full.run.name} is alive with this config: attached to it, at step {Run.at(directory).committed}")
+    return Run.at(directory)
 
 
 def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> None:
@@ -81,19 +95,19 @@ def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> Non
     )
 
 
-def _in_background(full: Config, directory: RunDirectory, *, resume: str) -> Run:
-    directory.create()
-    file = directory.logs / LAUNCHED
-    write_whole(file, to_yaml(full))
-    if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        os.environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(32))  # one for all runs that are launched from here
-    keeper = spawn(file, run=directory, resume=resume, env=_address())
+def _in_background(full: Config, directory: RunDirectory, *, resume: str, lock: RunLock) -> Run:
+    with ExitStack() as on_failure:
+        on_failure.callback(lock.release)
+        write_whole(directory.launched, to_yaml(full))
+        if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(32))  # one for all runs that are launched from here
+        keeper = spawn(directory.launched, run=directory, resume=resume, env=_address(), lock=lock)
+        on_failure.pop_all()
     print(f"run {full.run.name} starts in the background: {directory.path}")
     return Run(name=str(full.run.name), directory=directory, keeper=keeper)
 
 
 def _address() -> dict[str, str]:
     """The Ray that this process is connected to, for the keeper; without one it sees for itself."""
-    import ray
-
-    return {"RAY_ADDRESS": ray.get_runtime_context().gcs_address} if ray.is_initialized() else {}
+    standing = standing_ray()
+    return {"RAY_ADDRESS": standing.address} if standing is not None else {}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
 from raymega.driver.background import last_words
-from raymega.driver.cluster.ray_session import ray_of
+from raymega.driver.cluster.ray_of_run import ray_of
 from raymega.driver.finding import end_of, refuse_if_over
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun

@@ -146,7 +146,7 @@ class Run:
         if self.keeper is not None and self.keeper.poll() is None:
             return False
         owner = read_owner(self.directory.lock)
-        return owner is None or owner.is_gone(time.time())
+        return owner is None or owner.is_over(time.time())
 
     # What its controller is asked; it takes effect at the next boundary that all workers share.
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,7 +26,7 @@ from raymega.driver import (
 )
 from raymega.driver.cluster.ray_session import RaySession
 from raymega.driver.launch import Launch
-from raymega.driver.records.lock import Owner
+from raymega.driver.records.lock import Owner, RunLock, read_owner
 from raymega.errors import ClusterError
 from tests.checkpoint.worlds import save
 from tests.data.corpora import prepare_here
@@ -139,10 +140,8 @@ def test_a_file_that_is_not_there(raymega):
 
 def test_a_second_run_in_a_directory_in_use(raymega):
     other = psutil.Process(os.getppid())
-    owner = Owner.me(controller="raymega:demo", until=4e9)
-    told_of = {name: getattr(owner, name) for name in ("host", "space", "controller", "until")}
-    text = json.dumps({**told_of, "pid": other.pid, "started": other.create_time()})
-    (RUN / "LOCK").write_text(text.ljust(512))
+    owner = Owner.of(other, controller="raymega:demo", until=4e9)
+    (RUN / "LOCK").write_text(json.dumps(asdict(owner)).ljust(512))
     code, told = refused(raymega, "train", "run.yaml")
     words = ["runs/demo is in use by raymega:demo", f"process {other.pid}", "choose another run.name"]
     assert (code, [word for word in words if word not in told]) == (2, []), told
@@ -222,12 +221,14 @@ def test_a_resume_that_is_accepted_sets_later_checkpoints_aside_and_hands_the_lo
     found = []
 
     def begin(launch: Launch) -> None:
-        found.extend([launch.checkpoint.step, (RUN / "LOCK").exists()])
+        controller = RunLock.acquire((RUN / "LOCK").absolute(), controller="raymega:demo", heir_of=launch.heir_of)
+        found.extend([launch.checkpoint.step, read_owner(RUN / "LOCK").controller])
+        controller.release()
         raise ClusterError("it ends here")
 
     monkeypatch.setattr(train.RunHandle, "begin", begin)
     ended = raymega("train", "run.yaml", "--resume", "10")
-    assert (ended.code, found) == (4, [10, False])
+    assert (ended.code, found, (RUN / "LOCK").exists()) == (4, [10, "raymega:demo"], False)
     assert "later checkpoints are set aside: 20" in ended.out
     assert not (RUN / "checkpoints" / "step-20" / "manifest.json").exists()
 

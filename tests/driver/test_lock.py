@@ -1,13 +1,19 @@
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 
+import psutil
 import pytest
 
 from raymega.driver.records import lock as lock_module
-from raymega.driver.records.lock import Owner, RunLock, read_owner
+from raymega.driver.records.lock import Owner, RayAt, RunLock, read_owner
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.errors import ConfigError, StateError
 from tests.waiting import eventually
@@ -53,7 +59,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, other):
 
 
 def elsewhere(until: float) -> Owner:
-    return replace(Owner.me(controller="raymega:far", until=until), space="another boot", host="m2")
+    return replace(Owner.of(psutil.Process(), controller="raymega:far", until=until), space="another boot", host="m2")
 
 
 def test_a_process_that_cannot_be_seen_from_here_counts_as_alive_until_its_lock_lapses(tmp_path):
@@ -84,6 +90,83 @@ def test_a_held_lock_is_renewed(tmp_path, monkeypatch):
     first = read_owner(tmp_path / "LOCK")
     eventually(lambda: (owner := read_owner(tmp_path / "LOCK")) is not None and owner.until > first.until)
     lock.release()
+
+
+def test_a_run_that_goes_from_hand_to_hand_is_nobodys_at_no_time(tmp_path, monkeypatch, reads):
+    monkeypatch.setattr(lock_module, "LEASE_S", 0.2)
+    file, me = tmp_path / "LOCK", os.getpid()
+    launcher = RunLock.acquire(file, controller="client of mine")
+    with reads(file) as seen:
+        launcher.leave_to(me, within_s=60.0)
+        keeper = RunLock.acquire(file, controller="client of mine", heir_of=launcher.id)
+        launcher.release()
+        controller = RunLock.acquire(file, controller="raymega:mine", ray=RayAt(address="a:1"), heir_of=keeper.id)
+        keeper.release()
+        eventually(lambda: len(seen) > 100)
+        assert read_owner(file).ray == RayAt(address="a:1")
+    controller.release()
+    assert None not in seen
+    assert not file.exists()
+
+
+@pytest.fixture
+def reads():
+    """Another thread that reads who holds a lock, again and again; gives what it has read."""
+
+    @contextmanager
+    def reading(file: Path) -> Iterator[list[str | None]]:
+        seen: list[str | None] = []
+        done = threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                owner = read_owner(file)
+                seen.append(None if owner is None or owner.is_over(time.time()) else owner.controller)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        yield seen
+        done.set()
+        thread.join()
+
+    return reading
+
+
+@pytest.mark.parametrize("heir_of", [None, "", "another"])
+def test_only_the_heir_takes_a_lock_that_is_held_and_not_a_second_launcher_of_the_same_process(tmp_path, heir_of):
+    file = tmp_path / "LOCK"
+    first = RunLock.acquire(file, controller="client of mine")
+    with pytest.raises(ConfigError, match="in use by client of mine"):
+        RunLock.acquire(file, controller="client of mine", heir_of=heir_of)
+    with pytest.raises(ConfigError, match="in use by client of mine"):
+        RunLock.inherit(file, controller="raymega:mine", heir_of=heir_of)
+    RunLock.inherit(file, controller="raymega:mine", heir_of=first.id).release()
+    file.write_text(json.dumps({**asdict(elsewhere(time.time() + 60)), "id": ""}))  # of a version that knew no ids
+    with pytest.raises(ConfigError, match="in use by raymega:far"):
+        RunLock.acquire(file, controller="client of mine", heir_of=heir_of or None)
+    first.release()
+    assert read_owner(file).controller == "raymega:far"
+
+
+def test_a_lock_that_is_left_to_a_process_is_nobodys_as_soon_as_that_has_ended(tmp_path):
+    file = tmp_path / "LOCK"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as keeper:
+        lock = RunLock.acquire(file, controller="client of mine")
+        lock.leave_to(keeper.pid, within_s=60.0)
+        lock.release()
+        owner = read_owner(file)
+        assert (owner.pid, owner.is_over(time.time()), owner.is_over(time.time() + 61)) == (keeper.pid, False, True)
+        keeper.stdin.close()
+        eventually(lambda: owner.is_over(time.time()))  # though nobody has collected it
+    RunLock.acquire(file, controller="client of mine").release()
+
+
+def test_a_controller_whose_process_has_ended_may_be_replaced_until_its_lock_lapses(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        owner = Owner.of(psutil.Process(ended.pid), controller="raymega:mine", until=time.time() + 60)
+    led = replace(owner, ray=RayAt(address="a:1", session="s1"))
+    assert (owner.is_gone(time.time()), owner.is_over(time.time())) == (True, True)
+    assert (led.is_gone(time.time()), led.is_over(time.time()), led.is_over(led.until)) == (True, False, True)
 
 
 def test_a_directory_without_a_config_is_no_run(tmp_path):

@@ -11,8 +11,10 @@ import pytest
 import ray
 from ray._private import services
 
+from raymega.driver.cluster import ray_session as ray_session_module
+from raymega.driver.cluster.connection import Connection
 from raymega.driver.cluster.ray_private import daemons_apart
-from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_session
+from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_here, ray_session
 from raymega.errors import ClusterError, PlanError
 
 
@@ -31,10 +33,13 @@ def test_a_folder_whose_name_is_too_long_for_sockets_is_passed_over(extra, homes
 def homes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Stands in for Ray: where each start took place; those that `monkeypatch` lets fail do."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    made: list[Path] = []
+    there = SimpleNamespace(gcs_address="host:1", get_session_name=lambda: "session_1")
+    monkeypatch.setattr(ray_session_module, "OF_THIS_PROCESS", Connection(here=ray_here))
+    monkeypatch.setattr(ray, "is_initialized", lambda: made != [])
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="host:1"))
-    return []
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: there)
+    return made
 
 
 def starts(homes: list[Path], *, failing: int):
@@ -78,6 +83,7 @@ def test_a_signal_to_the_group_of_a_client_does_not_reach_the_daemons_of_its_ray
     groups = []
 
     def init(**options: object) -> None:
+        homes.append(Path(str(options["_temp_dir"])))
         command = [sys.executable, "-c", "import os; print(os.getpgrp() == os.getpid())"]
         with services.ConsolePopen(command, stdout=subprocess.PIPE, text=True) as daemon:
             groups.append(daemon.communicate()[0].strip())

@@ -59,7 +59,8 @@ def test_a_sample_is_the_end_of_a_whole_run_that_someone_reads(
 
 
 def keeper(file: Path) -> object:
-    return background.main(str(file), "none")
+    (file.parent / "tiny").mkdir()
+    return background.main(str(file), "none", "id of the lock")
 
 
 def job(file: Path) -> object:
@@ -69,10 +70,10 @@ def job(file: Path) -> object:
 @pytest.mark.parametrize(("begins", "module"), [(keeper, background), (job, entry)], ids=["background", "job"])
 def test_a_run_that_nobody_reads_draws_none(begins, module, monkeypatch, tmp_path: Path):
     asked: list[bool] = []
-    monkeypatch.setattr(module, "train", lambda config, *, resume, sample=False: asked.append(sample) or 0)
+    monkeypatch.setattr(module, "train", lambda config, *, resume, sample=False, lock=None: asked.append(sample) or 0)
     monkeypatch.setattr(entry, "wait_for_the_run_before", lambda config: None)
     monkeypatch.setattr(background.signal, "signal", lambda number, handler: None)
-    (tmp_path / "config.yaml").write_text("run: {name: tiny}\n")
+    (tmp_path / "config.yaml").write_text(f"run: {{name: tiny, dir: {tmp_path}}}\n")
     with contextlib.suppress(typer.Exit):
         begins(tmp_path / "config.yaml")
     assert asked == [False]

@@ -7,7 +7,7 @@ A local Ray has a token and an address of its own. The directory can be entered 
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,9 +44,16 @@ class Access:
 
 def access_to(lock: Path, *, homes: Iterable[Path]) -> Access | None:
     """The local Ray that was started for the run with this lock; None if there is none, or it is another user's."""
+    return next((access for access in _left_in(homes) if str(lock) in access.locks), None)
+
+
+def access_at(address: str, *, homes: Iterable[Path]) -> Access | None:
+    """The local Ray of this user that answers there; None if there is none."""
+    return next((access for access in _left_in(homes) if access.address == address), None)
+
+
+def _left_in(homes: Iterable[Path]) -> Iterator[Access]:
     for home in homes:
         with suppress(OSError, json.JSONDecodeError):  # it has just gone, is being written, or is not ours to read
             data = json.loads((home / FILE).read_text())
-            if str(lock) in data["locks"]:
-                return Access(**{**data, "locks": tuple(data["locks"])})
-    return None
+            yield Access(**{**data, "locks": tuple(data["locks"])})

@@ -31,13 +31,19 @@ def refuse_dead(address: str, *, limit_s: float = LIMIT_S) -> None:
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
         raise ClusterError(f"RAY_ADDRESS={address} is no address of a cluster. Set it to HOST:PORT, as in head:6379.")
+    why = why_dead(address, name=f"RAY_ADDRESS={address}", limit_s=limit_s)
+    if why:
+        raise ClusterError(f"{why}. {WAY_OUT}")
+
+
+def why_dead(address: str, *, name: str, limit_s: float = LIMIT_S) -> str:
+    """Why no Ray can be met at HOST:PORT, as in "nobody answers at NAME: timed out"; empty if one can."""
+    host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s) as connection:
-            answers = _speaks_grpc(connection)
+            return "" if _speaks_grpc(connection) else f"who answers at {name} is no Ray"
     except OSError as error:
-        raise ClusterError(f"nobody answers at RAY_ADDRESS={address}: {error}. {WAY_OUT}") from error
-    if not answers:
-        raise ClusterError(f"who answers at RAY_ADDRESS={address} is no Ray. {WAY_OUT}")
+        return f"nobody answers at {name}: {error}"
 
 
 def _speaks_grpc(connection: socket.socket) -> bool:

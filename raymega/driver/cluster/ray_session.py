@@ -4,10 +4,10 @@
     RAY_ADDRESS is set              that cluster; the package travels along where it has other hosts
     neither                         a local Ray, with as many logical CPUs as the plan needs
 
-A local Ray lives in a directory of its own and shares its client's fate: it ends with the session, and when the
-client is killed, `cluster.reaper` ends what is left and removes the directory. It takes a token of its own, since Ray
-listens on the machine's address, and writes nothing into the home directory. Others of the same user get in by
-`cluster.ray_access`.
+Threads of one process share it (`cluster.connection`); it ends with the last session. A local Ray lives in a directory
+of its own and shares its client's fate: it ends with it, and when the client is killed, `cluster.reaper` ends what is
+left and removes the directory. It takes a token of its own, since Ray listens on the machine's address, and writes
+nothing into the home directory. Others of the same user get in by `cluster.ray_access`.
 """
 
 import fcntl
@@ -29,10 +29,12 @@ from ray.exceptions import RayError
 
 import raymega
 from raymega.driver.cluster import reaper
+from raymega.driver.cluster.connection import Connection, Wish
 from raymega.driver.cluster.in_a_job import brings_modules
-from raymega.driver.cluster.ray_access import Access, access_to
+from raymega.driver.cluster.ray_access import Access
 from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead
 from raymega.driver.cluster.ray_private import apply_auth, daemons_apart
+from raymega.driver.records.lock import RayAt
 from raymega.errors import ClusterError, PlanError
 
 NAMESPACE = "raymega"
@@ -63,32 +65,57 @@ class RaySession:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
+def ray_here() -> RayAt | None:
+    """The Ray to which this process is connected."""
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return RayAt(address=context.gcs_address, session=context.get_session_name())
+
+
+OF_THIS_PROCESS = Connection(here=ray_here)  # its threads share what Ray has one of
+
+
+def standing_ray() -> RayAt | None:
+    """The Ray to which this process is connected for more than an answer."""
+    return OF_THIS_PROCESS.standing()
+
+
 def starts_ray() -> bool:
     """Would a session start a local Ray?"""
-    return not ray.is_initialized() and os.environ.get("RAY_ADDRESS", "local") == "local"
+    return standing_ray() is None and _has_no_address()
+
+
+def _has_no_address() -> bool:
+    return os.environ.get("RAY_ADDRESS", "local") == "local"
 
 
 @contextmanager
 def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RaySession]:
     """Connect to Ray for the time of the block, and end exactly what was started for it.
 
+    A session of another thread is shared; whoever leaves last ends what was started.
+
     Args:
         cpus: logical CPUs of a local Ray.
         leftovers: files to be removed with a local Ray when this process is killed.
     Raises: PlanError for more CPUs than any machine has; ClusterError where there comes none.
     """
-    began = time.monotonic()
-    if starts_ray():
-        _refuse_beyond_a_machine(cpus)
-        with ExitStack() as stack:
+    began, session = time.monotonic(), RaySession(owned=False, start_s=0.0)
+
+    def connect(stack: ExitStack) -> None:
+        nonlocal session
+        if _has_no_address():
+            _refuse_beyond_a_machine(cpus)
             marks = _start_until_up(stack, cpus=cpus, leftovers=leftovers)
-            yield RaySession(owned=True, start_s=time.monotonic() - began, marks=marks)
-    elif ray.is_initialized():
-        yield RaySession(owned=False, start_s=0.0)
-    else:
-        _connect()
-        yield RaySession(owned=False, start_s=time.monotonic() - began)
-        ray.shutdown()
+            session = RaySession(owned=True, start_s=time.monotonic() - began, marks=marks)
+        else:
+            _connect_to_named()
+            stack.callback(ray.shutdown)
+            session = RaySession(owned=False, start_s=time.monotonic() - began)
+
+    with OF_THIS_PROCESS.shared(Wish(who="a run in this process", stays=True), connect=connect):
+        yield session
 
 
 def _refuse_beyond_a_machine(cpus: int) -> None:
@@ -99,33 +126,7 @@ def _refuse_beyond_a_machine(cpus: int) -> None:
         )
 
 
-@contextmanager
-def ray_of(lock: Path | None) -> Iterator[None]:
-    """Connect, for the time of the block, to the Ray in which a run lives that others have started.
-
-    Args:
-        lock: the run's LOCK; None: only its name is known, so it is one on a cluster.
-    Raises: ClusterError where no Ray is known.
-    """
-    if ray.is_initialized():
-        yield
-        return
-    if os.environ.get("RAY_ADDRESS", "local") != "local":
-        _connect()
-    else:
-        access = None if lock is None else access_to(lock, homes=_temp_root().glob(f"{PREFIX}*"))
-        if access is None:
-            raise ClusterError("no Ray is known in which that run could live. Set RAY_ADDRESS to its cluster.")
-        access.take()
-        apply_auth()
-        ray.init(access.address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _connect() -> None:
+def _connect_to_named() -> None:
     """Connect to the cluster of RAY_ADDRESS; hand it the package where it has hosts other than this one."""
     refuse_dead(os.environ.get("RAY_ADDRESS", ""))
     try:
@@ -151,7 +152,7 @@ def _start_until_up(stack: ExitStack, *, cpus: int, leftovers: tuple[Path, ...])
 
 @contextmanager
 def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[Mapping[str, str]]:
-    root = _temp_root()
+    root = temp_root()
     _sweep(root)
     home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
     mark = secrets.token_hex(16)
@@ -218,7 +219,7 @@ def _access(locks: tuple[Path, ...]) -> Access:
     )
 
 
-def _temp_root() -> Path:
+def temp_root() -> Path:
     """The place for temporary files, unless its name is too long for the sockets that Ray puts below it."""
     chosen = tempfile.gettempdir()
     longest = f"{chosen}{OURS}{RAYS.format(pid=os.getpid())}"

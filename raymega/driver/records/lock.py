@@ -1,11 +1,15 @@
 """One writer for a run directory: the file LOCK names its owner and when the lock lapses unless it is renewed.
 
-    {"host": "m1", "pid": 4711, "process": "..", "controller": "raymega:demo", "until": 1764439200.5}
+    {"host": "m1", "pid": 4711, .., "controller": "raymega:demo", "until": 1764439200.5, "id": "8c..", "ray": {..}}
+
+    client of demo  ---- spawns, names it ---->  client of demo  ---- gives it its id ---->  raymega:demo
+    in a notebook          `leave_to`            the keeper              `heir_of`           the controller
 
 A live lock refuses a second run and names its owner. A lock that has lapsed, or whose process is known to be gone
-(same boot, same process namespace, no such process), is taken over. The file itself is changed under its own `flock`,
-in one write; one that is damaged counts as lapsed, since an owner that lives writes it anew within seconds, and of two
-that meet so the older controller is fenced off (`driver.records.tenure`).
+(same boot, same process namespace, no such process), is taken over. From who launches a run to its controller it goes
+from hand to hand, so that nobody takes a run that starts for one that is over. The file itself is changed under its own
+`flock`, in one write; one that is damaged counts as lapsed, since an owner that lives writes it anew within seconds,
+and of two that meet so the older controller is fenced off (`driver.records.tenure`).
 """
 
 import fcntl
@@ -14,7 +18,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from io import BufferedRandom
@@ -30,8 +35,27 @@ LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RayAt:
+    """Which Ray. `address` leads there; `session` tells it from any other that is or was there, "" where unknown."""
+
+    address: str
+    session: str = ""
+
+    def is_same(self, other: "RayAt") -> bool:
+        if self.session and other.session:
+            return self.session == other.session  # one Ray has several addresses
+        return self.address == other.address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who holds a lock. `space` tells where `pid` means something: the boot and the process namespace."""
+    """Who holds a lock.
+
+    Args:
+        space: where `pid` means something: the boot and the process namespace.
+        id: tells this holding of the lock from any other.
+        ray: in which a controller lives; None: it is no controller, or one of an older version.
+    """
 
     host: str
     pid: int
@@ -39,10 +63,14 @@ class Owner:
     space: str
     controller: str
     until: float
+    id: str = ""
+    ray: RayAt | None = None
 
     @classmethod
-    def me(cls, *, controller: str, until: float) -> "Owner":
-        process = psutil.Process()
+    def of(
+        cls, process: psutil.Process, *, controller: str, until: float, id: str = "", ray: RayAt | None = None
+    ) -> "Owner":
+        """A process of this host."""
         return cls(
             host=socket.gethostname(),
             pid=process.pid,
@@ -50,10 +78,9 @@ class Owner:
             space=_process_space(),
             controller=controller,
             until=until,
+            id=id,
+            ray=ray,
         )
-
-    def is_same(self, other: "Owner") -> bool:
-        return (self.space, self.pid, self.started) == (other.space, other.pid, other.started)
 
     def is_gone(self, now: float) -> bool:
         """Has the lock lapsed, or is its process known to have ended?"""
@@ -62,73 +89,100 @@ class Owner:
         if self.space != _process_space():
             return False
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) > 1.0
+            process = psutil.Process(self.pid)
+            is_other = abs(process.create_time() - self.started) > 1.0
+            return is_other or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
 
+    def is_over(self, now: float) -> bool:
+        """Is it known that nobody leads the run? A controller's process may be replaced until its lock lapses."""
+        return now >= self.until if self.ray is not None else self.is_gone(now)
+
 
 class RunLock:
-    """The lock, held and renewed by a thread of its own until `release`."""
+    """The lock, held and renewed by a thread of its own until `release`. `id`: tells this holding from any other."""
 
-    def __init__(self, file: Path, *, controller: str) -> None:
-        self._file, self._controller = file, controller
+    def __init__(self, file: Path, *, controller: str, ray: RayAt | None) -> None:
+        self.id = uuid.uuid4().hex
+        self._file, self._controller, self._ray = file, controller, ray
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="run-lock", daemon=True)
 
     @classmethod
-    def acquire(cls, file: Path, *, controller: str) -> "RunLock":
+    def acquire(cls, file: Path, *, controller: str, ray: RayAt | None = None, heir_of: str | None = None) -> "RunLock":
         """Take the lock.
 
+        Args:
+            ray: in which a controller lives.
+            heir_of: id of the lock of whoever launches this; it is taken from its hands.
         Raises: ConfigError naming the owner while another run is alive in the directory; StateError on a full disk.
         """
-        lock = cls(file, controller=controller)
-        with _open(file) as content:
-            owner = _read(content)
-            if owner is not None and not owner.is_gone(time.time()) and not owner.is_same(lock._me()):
-                raise _in_use(file, owner)
-            try:
-                _write(content, lock._me())
-            except OSError as error:
-                if owner is None:
-                    file.unlink()
-                raise cannot_write(file, error) from error
-        lock._thread.start()
+        lock = cls(file, controller=controller, ray=ray)
+        lock._take(lambda owner: owner.id == heir_of)
         return lock
 
     @classmethod
-    def inherit(cls, file: Path, *, controller: str) -> "RunLock":
-        """Take the lock of a controller whose run this one takes over, alive or not.
+    def inherit(cls, file: Path, *, controller: str, ray: RayAt | None = None, heir_of: str | None = None) -> "RunLock":
+        """Take the lock of a controller whose run this one takes over, alive or not, or before it had taken it itself.
 
         Raises: ConfigError if by now it is another run that holds the directory.
         """
-        lock = cls(file, controller=controller)
-        with _open(file) as content:
-            owner = _read(content)
-            if owner is not None and owner.controller != controller and not owner.is_gone(time.time()):
-                raise _in_use(file, owner)
-            _write(content, lock._me())
-        lock._thread.start()
+        lock = cls(file, controller=controller, ray=ray)
+        lock._take(lambda owner: owner.controller == controller or owner.id == heir_of)
         return lock
+
+    def leave_to(self, pid: int, *, within_s: float) -> None:
+        """Name process `pid` of this host as the owner, which is to take the lock as heir of this; renew it no more.
+
+        Args:
+            within_s: after which the lock lapses if it has not; if that process ends, the lock is nobody's at once.
+        """
+        self._end_renewal()
+        with _open(self._file) as content:
+            if self._is_mine(_read(content)):
+                _write(content, self._owner(psutil.Process(pid), until=time.time() + within_s))
 
     def release(self) -> None:
         """Give the directory up; the file goes. Idempotent, whoever holds it by then."""
         if self._released.is_set():
             return
-        self._released.set()
-        self._thread.join()
+        self._end_renewal()
         with _open(self._file) as content:
-            owner = _read(content)
-            if owner is None or owner.is_same(self._me()):
+            if self._is_mine(_read(content)):
                 self._file.unlink(missing_ok=True)
 
+    def _take(self, may_take: Callable[[Owner], bool]) -> None:
+        with _open(self._file) as content:
+            owner = _read(content)
+            if owner is not None and not owner.is_gone(time.time()) and not may_take(owner):
+                raise _in_use(self._file, owner)
+            try:
+                _write(content, self._me())
+            except OSError as error:
+                if owner is None:
+                    self._file.unlink()
+                raise cannot_write(self._file, error) from error
+        self._thread.start()
+
+    def _end_renewal(self) -> None:
+        self._released.set()
+        self._thread.join()
+
+    def _is_mine(self, owner: Owner | None) -> bool:
+        """Whether nobody else has it; a damaged one is whose it was."""
+        return owner is None or owner.id == self.id
+
     def _me(self) -> Owner:
-        return Owner.me(controller=self._controller, until=time.time() + LEASE_S)
+        return self._owner(psutil.Process(), until=time.time() + LEASE_S)
+
+    def _owner(self, process: psutil.Process, *, until: float) -> Owner:
+        return Owner.of(process, controller=self._controller, until=until, id=self.id, ray=self._ray)
 
     def _keep(self) -> None:
         while not self._released.wait(LEASE_S / 4):
             with suppress(OSError), _open(self._file) as content:  # a full disk is told by those who write more
-                owner = _read(content)
-                if owner is None or owner.is_same(self._me()):
+                if self._is_mine(_read(content)):
                     _write(content, self._me())
 
 
@@ -178,10 +232,12 @@ def _read(content: BufferedRandom) -> Owner | None:
 def _owner_in(text: bytes) -> Owner | None:
     """Whom the text of a lock names; nobody where it is empty or damaged."""
     try:
-        told = json.loads(text)
+        told = dict(json.loads(text))
+        ray = told.get("ray")
         return Owner(
             host=str(told["host"]), pid=int(told["pid"]), started=float(told["started"]), space=str(told["space"]),
-            controller=str(told["controller"]), until=float(told["until"]),
+            controller=str(told["controller"]), until=float(told["until"]), id=str(told.get("id", "")),
+            ray=None if ray is None else RayAt(address=str(ray["address"]), session=str(ray["session"])),
         )  # fmt: skip
     except (ValueError, TypeError, KeyError):
         return None

@@ -117,7 +117,8 @@ def resume_of(word: str, *, option: str = "--resume") -> Resume:
 def run_directory(word: str) -> RunDirectory:
     """The directory of the run that has this name below ./runs, or this path. Raises: StateError if there is none."""
     for path in (Path(word), RUNS / word):
-        if os.path.isfile(path / "config.yaml"):  # no, rather than an error, for what can be no path
+        run = RunDirectory(path=path)
+        if any(map(os.path.isfile, (run.config, run.launched, run.lock))):  # no error for what can be no path
             return RunDirectory(path=path.resolve())
     known = sorted(path.parent.name for path in RUNS.glob("*/config.yaml"))
     near = nearest(Path(word).name, known)

@@ -70,6 +70,11 @@ class RunDirectory:
     def lock(self) -> Path:
         return self.path / "LOCK"
 
+    @property
+    def launched(self) -> Path:
+        """What the newest launch in the background was to do."""
+        return self.logs / "launched.yaml"
+
     def is_begun(self) -> bool:
         """Was a run begun here? Raises: ConfigError where that cannot be seen."""
         try:

@@ -126,7 +126,7 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
     config, owner = run.read_config(), read_owner(run.lock)
     event, last = newest_line(run.events, shape=EVENT_LINE) or {}, newest_step(run.metrics) or {}
     ended = event.get("event") == "RunEnded"
-    alive = owner is not None and not owner.is_gone(now)
+    alive = owner is not None and not owner.is_over(now)
     gone = "ended" if ended else "forked" if event.get("event") == FORKED else "lost"
     standing = str(event.get("state", "Starting")).lower() if alive else gone
     times = read_times(run.workers)
