@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raymega.control.states import StopBy
 from raymega.driver.cluster.node_watch import Row
-from raymega.driver.cluster.ray_private import draining_nodes, is_head
+from raymega.driver.cluster.ray_private import draining_nodes, ended_daemons, is_head
 from raymega.driver.cluster.ray_session import NAMESPACE
 from raymega.driver.controller import RemoteController
 from raymega.driver.hands.worker_group import end_leftovers
@@ -62,17 +62,27 @@ class RunHandle:
     def news(self, *, wait_s: float = ASK_WAIT_S) -> News:
         """What has happened since the last call; waits up to `wait_s` for something.
 
-        Raises: ClusterError if the controller is gone.
+        Raises: ClusterError if the controller is gone, or the Ray that this process has started for it.
         """
+        self._refuse_without_ray()
         try:
             news: News = self._ask("news", self._seq, wait_s)
         except RayActorError as error:
+            self._refuse_without_ray()
             raise ClusterError(
                 f"the controller of run {self._launch.name} is gone: {str(error).splitlines()[0]} "
                 "Its workers end too; start the run again to go on from its newest checkpoint."
             ) from error
         self._seq = news.turns[-1].seq if news.turns else self._seq
         return news
+
+    def _refuse_without_ray(self) -> None:
+        ended = " and ".join(ended_daemons())
+        if ended:
+            raise ClusterError(
+                f"the local Ray of run {self._launch.name} has ended: its {ended} is gone, as after `ray stop`, or "
+                "where the memory of the machine is used up. Start the run again to go on from its newest checkpoint."
+            )
 
     def stop(self, wish: Wish) -> None:
         by, grace_s = wish
@@ -91,7 +101,8 @@ class RunHandle:
             try:
                 return ray.get(getattr(self._actor, what).remote(*arguments))
             except RayActorError as error:
-                if time.monotonic() > until or not (isinstance(error, ActorUnavailableError) or self._is_known()):
+                comes_back = not ended_daemons() and (isinstance(error, ActorUnavailableError) or self._is_known())
+                if time.monotonic() > until or not comes_back:
                     raise
                 time.sleep(AGAIN_S)
 
@@ -104,7 +115,12 @@ class RunHandle:
         return True
 
     def close(self) -> None:
-        """End the controller; a run that is not over ends with it. What it could not put away is put away here."""
+        """End the controller; a run that is not over ends with it. What it could not put away is put away here.
+
+        Where the local Ray has ended there is nobody to ask: all of it is put away with that (`cluster.reaper`).
+        """
+        if ended_daemons():
+            return
         with suppress(RayActorError):
             ray.get(self._actor.close.remote(), timeout=END_LIMIT_S)
         ray.kill(self._actor, no_restart=True)

@@ -1,12 +1,15 @@
-"""A client that must be gone hands its run over; any other stays until the end."""
+"""A client that must be gone hands its run over; any other stays until the end, or until its Ray has ended."""
 
 import signal
 from itertools import accumulate
+from types import SimpleNamespace
 
 import pytest
 
-from raymega.driver.client import SAME_S, Wishes, follow, signals
+from raymega.driver.client import SAME_S, RunHandle, Wishes, follow, signals
+from raymega.driver.cluster.ray_private import ended_daemons
 from raymega.driver.news import Ended, News
+from raymega.errors import ClusterError
 
 OVER = Ended(exit_code=75, reason="stopped and saved")
 
@@ -71,3 +74,25 @@ def test_a_run_whose_terminal_is_gone_is_saved_unless_it_is_not_to_hear_of_it(be
     with signals(term_grace_s=20.0) as wishes:
         signal.raise_signal(signal.SIGHUP)
     assert (wishes.take(), signal.signal(signal.SIGHUP, ours)) == (asked, before)
+
+
+@pytest.mark.parametrize(
+    ("node", "ended"),
+    [
+        (None, ()),  # no Ray
+        (SimpleNamespace(dead_processes=lambda: []), ()),
+        (SimpleNamespace(dead_processes=lambda: [("log_monitor", None), ("raylet", None)]), ("raylet",)),
+        (SimpleNamespace(), ()),  # a Ray that does not tell
+    ],
+)
+def test_daemons_of_ones_own_ray_that_have_ended_are_known(node, ended, monkeypatch):
+    monkeypatch.setattr("ray._private.worker._global_node", node)
+    assert ended_daemons() == ended
+
+
+def test_a_run_whose_local_ray_has_ended_says_so_and_asks_nobody_any_more(monkeypatch):
+    monkeypatch.setattr("raymega.driver.client.ended_daemons", lambda: ("raylet",))
+    run = RunHandle(SimpleNamespace(name="demo"), None)
+    with pytest.raises(ClusterError, match=r"local Ray of run demo has ended: its raylet is gone.*newest checkpoint"):
+        run.news()
+    run.close()

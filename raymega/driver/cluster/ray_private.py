@@ -10,6 +10,8 @@ apply_auth         Ray reads RAY_AUTH_MODE when it is imported, and RAY_AUTH_TOK
                    must find them set, and a process of it speaks with clusters of one token
 daemons_apart      Ray starts its daemons in the process group of who calls it; a Ray that starts them by another name
                    leaves them there, and a signal to the group of `raymega train` ends them before the run is saved
+ended_daemons      Ray knows the processes that it has started; the end of one that does not tell is found out after a
+                   minute
 """
 
 import importlib
@@ -31,6 +33,7 @@ DRAIN_LIMIT_S = 5.0
 HOUSEKEEPING = (  # what a raylet's processes call themselves that do nothing for anybody (Ray 2.60, `ray_constants`)
     "ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::SPILL", "ray::RESTORE", "ray::DELETE",
 )  # fmt: skip
+DAEMONS = ("gcs_server", "raylet")  # without which there is no Ray (Ray 2.60, `ray_constants.PROCESS_TYPE_*`)
 HEAD_RESOURCE = "node:__internal_head__"
 
 
@@ -141,3 +144,10 @@ def daemons_apart() -> Iterator[None]:
         yield
     finally:
         services.ConsolePopen = start
+
+
+def ended_daemons() -> tuple[str, ...]:
+    """Which of the daemons that this process has started have ended by themselves; none of a cluster of others."""
+    node = getattr(importlib.import_module("ray._private.worker"), "_global_node", None)
+    dead = getattr(node, "dead_processes", tuple)
+    return tuple(sorted(kind for kind, _ in dead() if kind in DAEMONS))
