@@ -31,7 +31,8 @@ def _grant(rules: Rules, training: Training, *, until: int) -> tuple[Training, t
     if hold is not None:
         until = max(granted, min(until, hold))
     if until == granted:
-        return training, ()
+        again = quiet_after(rules, training)
+        return training, () if again is None else (Grant(generation=story.generation, until=granted, quiet=again),)
     asked = (step for step in story.course.saves if granted < step <= until)
     save_at = tuple(sorted({*save_steps(rules, after=granted, until=until), *asked}))
     due = eval_steps(rules, after=granted, until=until)

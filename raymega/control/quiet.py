@@ -1,6 +1,7 @@
 """How far does a run go on by itself? Until there is anything to decide but leave, as long as nothing else happens.
 
-    commit 41, 42 .. 97     told of at once (`StepCommitted.count`): no save, no other plan on its way, no question due
+    commit 41, 42 .. 97     told of at once (`StepCommitted.count`): none is saved, no other plan on its way,
+                        no question due
     tick                    left out where it would find nothing to do
 
 Whoever decides one by one comes to the same: that is what `Quiet` promises, and what hands may rely on.
@@ -26,22 +27,34 @@ def facts_of(training: Training) -> tuple[object, ...]:
 
 def quiet_after(rules: Rules, training: Training) -> Quiet | None:
     """See above; None where the very next step may be more than a step."""
-    story, busy = training.story, _is_busy(training)
-    if not rules.counts_steps or busy or not training.recent_step_s or story.course.hold is not None:
+    story, recent = training.story, training.recent_step_s
+    if not rules.counts_steps or _is_changing(training) or not recent or story.course.hold is not None:
         return None
-    asked = [step for step in story.course.saves if step > story.committed]
-    ahead = max(steps_ahead(training.recent_step_s), steps_ahead(training.recent_step_s[-1:]))
-    last = min([rules.next_kept(story.committed), *asked]) - 2 * ahead - 2  # leave for it is given long before
+    ahead = max(map(steps_ahead, (recent, *((step_s,) for step_s in recent))))
+    kept, kept_later = (_next_kept(rules, training, after=step) for step in (story.committed, training.granted))
+    # Leave for a step that is kept is given at one that is told by itself: long before, or with the next leave.
+    last = min(kept - 1, max(kept_later - 2 * ahead - 2, training.granted - ahead // 2 - 1))
     if story.committed < story.furthest:
         last = min(last, story.furthest)
-    return Quiet(step=last, t=tick_due_t(training)) if last > story.committed else None
+    return Quiet(step=last, t=_question_due_t(training)) if last > story.committed else None
+
+
+def _next_kept(rules: Rules, training: Training, *, after: int) -> int:
+    asked = (step for step in training.story.course.saves if step > after)
+    return min([rules.next_kept(after), *asked])
 
 
 def tick_due_t(state: State) -> float:
     """A tick before this time decides nothing; in most states any tick may."""
-    if not isinstance(state, Training) or _is_busy(state) or state.weighed is None:
+    if not isinstance(state, Training) or state.saves or _is_changing(state):
         return float("-inf")
-    return state.weighed.again_t if state.weighed.facts == facts_of(state) else float("-inf")
+    return _question_due_t(state)
+
+
+def _question_due_t(training: Training) -> float:
+    """When it is asked next whether another plan is due."""
+    weighed = training.weighed
+    return weighed.again_t if weighed is not None and weighed.facts == facts_of(training) else float("-inf")
 
 
 def is_due_at_once(state: State) -> bool:
@@ -63,7 +76,7 @@ def leave_in_between(rules: Rules, training: Training, event: StepCommitted) -> 
     return replace(training, granted=granted), (Grant(generation=training.story.generation, until=granted),)
 
 
-def _is_busy(training: Training) -> bool:
-    """Is anything on its way beside the steps?"""
+def _is_changing(training: Training) -> bool:
+    """Is anything on its way beside the steps and their saves?"""
     waits = training.story.unwritten is not None or training.story.validated is not None
-    return waits or bool(training.saves) or training.change is not None or training.repair is not None
+    return waits or training.change is not None or training.repair is not None

@@ -43,6 +43,16 @@ def test_steps_told_at_once_are_decided_on_as_one_by_one(
     assert many.done.seen.work == pytest.approx(one.done.seen.work, abs=2.0), "drawn, but for the gaps"
 
 
+def test_short_steps_are_told_at_once_while_checkpoints_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = config(dp=4, pp=1, checkpoint__every_steps=100)
+    shared = scenario(asked, trace=rows((0, 4), end_s=12), full_step_s=0.0005)
+    one, many = (watched(replace(shared, most_at_once=most), monkeypatch) for most in (1, None))
+    assert positions(many) == positions(one)
+    assert many.done.seen.goodput.seconds == pytest.approx(one.done.seen.goodput.seconds, rel=1e-9, abs=1e-6)
+    steps = [turn for turn in many.turns if isinstance(turn.event, StepCommitted)]
+    assert len(steps) < many.done.seen.steps / 8 < len(one.turns) / 8
+
+
 def decided(monkeypatch: pytest.MonkeyPatch, trace: NodeTrace) -> Watched:
     shared: Scenario = scenario(config(dp=4, pp=1, checkpoint__every_steps=0), trace=trace, full_step_s=2.0)
     return watched(shared, monkeypatch)
