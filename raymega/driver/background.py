@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from raymega.config.load import load
-from raymega.driver.launch import launcher_name
+from raymega.driver.launch import keeper_name
 from raymega.driver.preflight import resolved
 from raymega.driver.records.lock import RunLock
 from raymega.driver.records.reading import resume_of
@@ -71,7 +71,7 @@ def main(config: str, resume: str, heir_of: str) -> int:
     try:
         full, run = resolved(load(Path(config).read_text(encoding="utf-8"), source=config))
         with ExitStack() as at_the_end:
-            lock = RunLock.acquire(run.lock, controller=launcher_name(str(full.run.name)), heir_of=heir_of)
+            lock = RunLock.acquire(run.lock, controller=keeper_name(str(full.run.name)), heir_of=heir_of)
             at_the_end.callback(lock.release)
             return train(full, resume=resume_of(resume), lock=lock)
     except RaymegaError as error:

@@ -6,7 +6,7 @@ word --> directory --> is it over? --> the Ray in which it lives --> its control
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from shlex import quote
 from typing import Any
 
@@ -33,8 +33,22 @@ def live_run(word: str) -> Iterator[LiveRun]:
     if directory is not None:
         refuse_if_over(name, directory)
         _refuse_if_starting(name, directory)
-    with ray_of(None if directory is None else directory.lock):
-        yield LiveRun.find(name)
+    with reach(name, directory) as run:
+        yield run
+
+
+@contextmanager
+def reach(name: str, directory: RunDirectory | None) -> Iterator[LiveRun]:
+    """The run in the Ray in which it lives. Raises: ConfigError if it has just ended; ClusterError; RayGone."""
+    with ExitStack() as connected:
+        try:
+            connected.enter_context(ray_of(None if directory is None else directory.lock))
+            run = LiveRun.find(name)
+        except (ClusterError, ConfigError):
+            if directory is not None:
+                refuse_if_over(name, directory)  # which tells how it ended
+            raise
+        yield run
 
 
 def end_of(run: RunDirectory) -> dict[str, Any] | None:  # Any: JSON

@@ -61,3 +61,8 @@ def controller_name(run: str) -> str:
 def launcher_name(run: str) -> str:
     """What whoever launches a run goes by in its LOCK, until there is a controller."""
     return f"client of {run}"
+
+
+def keeper_name(run: str) -> str:
+    """The same of a run in the background, whose config is `RunDirectory.launched` until it has begun."""
+    return f"keeper of {run}"

@@ -46,7 +46,7 @@ def _is_held(directory: RunDirectory, *, for_s: float) -> bool:
 
 def _owner_of(directory: RunDirectory) -> Owner | None:
     owner = read_owner(directory.lock)
-    return owner if owner is not None and not owner.is_gone(time.time()) else None
+    return owner if owner is not None and not owner.is_over(time.time()) else None
 
 
 def _is_ending(directory: RunDirectory) -> bool:

@@ -14,12 +14,12 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from raymega.config.load import to_yaml
+from raymega.config.load import load, to_yaml
 from raymega.config.schema import Config
 from raymega.driver.background import spawn
 from raymega.driver.cluster.ray_access import TOKEN_VARIABLE
 from raymega.driver.cluster.ray_session import standing_ray
-from raymega.driver.launch import launcher_name
+from raymega.driver.launch import keeper_name
 from raymega.driver.preflight import resolved
 from raymega.driver.records.lock import Owner, RunLock, read_owner
 from raymega.driver.records.reading import Words, config_from, run_directory
@@ -57,7 +57,7 @@ def launch(
         return Run.at(directory)
     directory.create()
     try:
-        lock = RunLock.acquire(directory.lock, controller=launcher_name(str(full.run.name)))
+        lock = RunLock.acquire(directory.lock, controller=keeper_name(str(full.run.name)))
     except ConfigError:  # somebody was quicker
         owner = _owner_alive(directory)
         if owner is None:
@@ -84,7 +84,7 @@ def _attached(full: Config, directory: RunDirectory, owner: Owner) -> Run:
 
 def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> None:
     """Raises: ConfigError naming the owner and what differs."""
-    there = directory.read_config() if directory.is_begun() else full
+    there = _config_there(directory, owner) or full
     if there == full:
         return
     old, new = there.model_dump(mode="json"), full.model_dump(mode="json")
@@ -93,6 +93,13 @@ def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> Non
         f"run {full.run.name} is alive with another config ({', '.join(keys[:5])}); its owner is {owner.controller} "
         f"(process {owner.pid} on {owner.host}). Attach to it, stop it, or choose another run.name."
     )
+
+
+def _config_there(directory: RunDirectory, owner: Owner) -> Config | None:
+    """Of the run that is alive there; None: it has not begun, and it is not known what it was launched with."""
+    if owner.controller == keeper_name(directory.path.name) and directory.launched.exists():
+        return load(directory.launched.read_text(encoding="utf-8"), source=str(directory.launched))
+    return directory.read_config() if directory.is_begun() else None
 
 
 def _in_background(full: Config, directory: RunDirectory, *, resume: str, lock: RunLock) -> Run:

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
 from raymega.driver.background import last_words
-from raymega.driver.cluster.ray_of_run import ray_of
-from raymega.driver.finding import end_of, refuse_if_over
+from raymega.driver.finding import end_of, reach, refuse_if_over
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
 from raymega.driver.records.line_shapes import Line
@@ -41,8 +40,8 @@ def reached(name: str, directory: RunDirectory, *, is_over: Callable[[], bool]) 
             if time.monotonic() > until:
                 raise ClusterError(f"run {name} has no controller after {START_LIMIT_S:.0f} s.")
             time.sleep(LOOK_S)
-        with ray_of(directory.lock):
-            yield LiveRun.find(name)
+        with reach(name, directory) as run:
+            yield run
 
 
 @contextmanager

@@ -13,8 +13,11 @@ from raymega.driver.cluster.connection import Connection
 from raymega.driver.cluster.ray_access import Access
 from raymega.driver.cluster.ray_of_run import ray_of
 from raymega.driver.cluster.ray_session import PREFIX, ray_here
+from raymega.driver.finding import reach
+from raymega.driver.live_run import LiveRun
 from raymega.driver.records.lock import RayAt, RunLock
-from raymega.errors import ClusterError, RayGone
+from raymega.driver.records.run_dir import RunDirectory
+from raymega.errors import ClusterError, ConfigError, RayGone
 
 OURS, OTHER = RayAt(address="10.0.0.1:6379", session="session_1"), RayAt(address="10.0.0.2:6379", session="session_2")
 
@@ -153,3 +156,17 @@ def test_a_run_of_which_only_the_name_is_known_is_asked_where_ray_address_says(r
     monkeypatch.setenv("RAY_ADDRESS", OTHER.address)
     with ray_of(None):
         assert rays.here == OTHER
+
+
+def test_a_run_that_ends_while_it_is_reached_is_told_as_over(rays: Rays, lock: Path, monkeypatch):
+    directory = RunDirectory(path=lock.parent)
+    directory.config.write_text("run: {name: demo}\n")
+
+    def ends(name: str) -> None:
+        lock.unlink()
+        raise ConfigError("run demo is not alive on this cluster")
+
+    monkeypatch.setattr(LiveRun, "find", ends)
+    with pytest.raises(ConfigError, match="run demo does not train: its controller is gone"):
+        reach("demo", directory).__enter__()
+    assert rays.here is None

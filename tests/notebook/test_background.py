@@ -9,7 +9,7 @@ import pytest
 
 import raymega
 from raymega.driver.records.lock import RunLock, read_owner
-from raymega.errors import ClusterError
+from raymega.errors import ClusterError, ConfigError
 from raymega.notebook import launching
 from raymega.notebook.run import Run
 from tests.waiting import eventually
@@ -47,7 +47,7 @@ def test_a_run_that_was_just_launched_is_not_over_for_anybody(launched: Launch):
     found = raymega.attach("tiny")
     owner = read_owner(found.directory.lock)
     assert owner is not None
-    assert (found.is_over(), owner.pid, owner.controller) == (False, keeper.pid, "client of tiny")
+    assert (found.is_over(), owner.pid, owner.controller) == (False, keeper.pid, "keeper of tiny")
     with pytest.raises(ClusterError, match=r"is at step 0 after 0\.3 s"):
         found.wait(step=1, limit_s=0.3)
 
@@ -63,11 +63,14 @@ def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(laun
     assert launched(WAITS).keeper is not None, "it holds up no other"
 
 
-def test_who_launches_what_was_just_launched_attaches_to_it(launched: Launch, capsys):
+def test_who_launches_what_was_just_launched_attaches_to_it_and_to_nothing_else(launched: Launch, capsys):
     first = launched(WAITS)
+    first.directory.config.write_text("run: {name: tiny}\n")  # of a run that is gone on with
     again = launched(WAITS)
     assert (again, again.keeper) == (first, None)
     assert "run tiny is alive with this config: attached to it" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"another config \(training\.lr\); its owner is keeper of tiny"):
+        raymega.launch(TINY, background=True, training={"lr": 0.5})
 
 
 def test_of_two_who_launch_at_once_the_second_attaches(launched: Launch, monkeypatch, capsys):
