@@ -210,10 +210,10 @@ class Controller:
         while self._told.ended is None:
             if self._handed_over.wait(lease_s / 10):
                 self.wait()
-            elif time.monotonic() - self._asked_at > lease_s:
+            elif self._launch.is_left(silent_s=time.monotonic() - self._asked_at):
                 self.stop("client_gone", GONE_GRACE_S)
                 self.wait()
-        while time.monotonic() - self._asked_at < lease_s:
+        while not self._launch.is_left(silent_s=time.monotonic() - self._asked_at):
             time.sleep(lease_s / 10)
         self._has_left.set()
 

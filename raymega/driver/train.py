@@ -7,6 +7,7 @@ resolve -> lock -> prepare                  refused here: nothing was started
   <- summary, exit code; where someone reads along and all steps are committed, a sample of text
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -31,7 +32,7 @@ from raymega.driver.launch import Launch, launcher_name
 from raymega.driver.news import Ended, News
 from raymega.driver.preflight import Prepared, Resume, prepare, resolved, set_later_aside, write_config
 from raymega.driver.process.outlasting import outlasting, tell
-from raymega.driver.records.lock import RunLock
+from raymega.driver.records.lock import Owner, RunLock
 from raymega.driver.records.progress import Facts, Memory
 from raymega.driver.sinks.console import Console
 from raymega.driver.sinks.live_view import open_console
@@ -202,6 +203,7 @@ def launch_of(prepared: Prepared, *, facts: Facts, device: Device) -> Launch:
         facts=facts,
         eval_batches=prepared.eval_batches,
         checkpoint=prepared.checkpoint,
+        owner=Owner.of(psutil.Process(), controller=launcher_name(facts.name), until=math.inf),
     )
 
 

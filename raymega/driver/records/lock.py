@@ -84,16 +84,18 @@ class Owner:
 
     def is_gone(self, now: float) -> bool:
         """Has the lock lapsed, or is its process known to have ended?"""
-        if now >= self.until:
-            return True
+        return now >= self.until or (self.space == _process_space() and not self.is_seen())
+
+    def is_seen(self) -> bool:
+        """Is its process seen to live? Not so where this one cannot see it, as on another machine."""
         if self.space != _process_space():
             return False
         try:
             process = psutil.Process(self.pid)
             is_other = abs(process.create_time() - self.started) > 1.0
-            return is_other or process.status() == psutil.STATUS_ZOMBIE
+            return not is_other and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            return True
+            return False
 
     def is_over(self, now: float) -> bool:
         """Is it known that nobody leads the run? A controller's process may be replaced until its lock lapses."""
