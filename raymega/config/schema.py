@@ -100,7 +100,7 @@ class DataConfig(Section):
     valid: str | None = None
     """Default: the validation split of `train`, where it has one."""
     tokenizer: str = "shakespeare-2k"
-    """byte, a built-in name, or the path of a tokenizer.json."""
+    """byte, a built-in name, a tokenizer.json, or a directory that `raymega data prepare` has made."""
     seq_len: Annotated[int, Field(ge=1, le=LONGEST_ROW)] = 256
     """Trained positions of a row; a row holds seq_len + 1 ids."""
     shuffle: bool = True

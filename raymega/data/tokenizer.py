@@ -92,7 +92,7 @@ Tokenizer = ByteTokenizer | JsonTokenizer
 
 
 def load_tokenizer(spec: str, *, eod_token: str | None = None) -> Tokenizer:
-    """The tokenizer that `spec` names: byte, a built-in name, or the path of a tokenizer.json.
+    """The tokenizer that `spec` names: byte, a built-in name, a tokenizer.json, or a directory with prepared data.
 
     Raises:
         ConfigError: no such tokenizer, or no token in it that ends a document.
