@@ -81,7 +81,8 @@ def resolved(config: Config) -> tuple[Config, RunDirectory]:
     runs = Path(config.run.dir)
     name = config.run.name or draw_name(runs, dice=random.SystemRandom())
     run_dir = RunDirectory(path=runs / name)
-    begun = run_dir.read_config().run if run_dir.is_begun() else None
+    there = run_dir.read_config() if run_dir.is_begun() else run_dir.read_launched()
+    begun = there.run if there is not None else None
     seed = begun.seed if begun is not None else random.SystemRandom().randrange(2**31)
     assert seed is not None, "a run's own config has a seed"
     if config.run.init_from is not None:

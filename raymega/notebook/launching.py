@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from raymega.config.load import load, to_yaml
+from raymega.config.load import to_yaml
 from raymega.config.schema import Config
 from raymega.driver.background import spawn
 from raymega.driver.cluster.ray_access import TOKEN_VARIABLE
@@ -97,8 +97,8 @@ def _refuse_if_other(full: Config, directory: RunDirectory, owner: Owner) -> Non
 
 def _config_there(directory: RunDirectory, owner: Owner) -> Config | None:
     """Of the run that is alive there; None: it has not begun, and it is not known what it was launched with."""
-    if owner.controller == keeper_name(directory.path.name) and directory.launched.exists():
-        return load(directory.launched.read_text(encoding="utf-8"), source=str(directory.launched))
+    if owner.controller == keeper_name(directory.path.name):
+        return directory.read_launched()
     return directory.read_config() if directory.is_begun() else None
 
 

@@ -92,8 +92,7 @@ def test_a_held_lock_is_renewed(tmp_path, monkeypatch):
     lock.release()
 
 
-def test_a_run_that_goes_from_hand_to_hand_is_nobodys_at_no_time(tmp_path, monkeypatch, reads):
-    monkeypatch.setattr(lock_module, "LEASE_S", 0.2)
+def test_a_run_that_goes_from_hand_to_hand_is_nobodys_at_no_time(tmp_path, reads):
     file, me = tmp_path / "LOCK", os.getpid()
     launcher = RunLock.acquire(file, controller="client of mine")
     with reads(file) as seen:

@@ -65,7 +65,8 @@ def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(laun
 
 def test_who_launches_what_was_just_launched_attaches_to_it_and_to_nothing_else(launched: Launch, capsys):
     first = launched(WAITS)
-    first.directory.config.write_text("run: {name: tiny}\n")  # of a run that is gone on with
+    before = first.directory.launched.read_text().replace("\n  lr: ", "\n  lr: 1")
+    first.directory.config.write_text(before)  # of a run that is gone on with
     again = launched(WAITS)
     assert (again, again.keeper) == (first, None)
     assert "run tiny is alive with this config: attached to it" in capsys.readouterr().out

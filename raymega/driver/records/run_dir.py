@@ -116,6 +116,15 @@ class RunDirectory:
         except (OSError, UnicodeDecodeError) as error:
             raise StateError(f"{self.config} cannot be read: {error}. Give access, or put it back") from error
 
+    def read_launched(self) -> Config | None:
+        """What the newest launch in the background was to do; None: there was none.
+
+        Raises: ConfigError naming each of its faults.
+        """
+        if not self.launched.exists():
+            return None
+        return load(self.launched.read_text(encoding="utf-8"), source=str(self.launched))
+
 
 def write_whole(file: Path, text: str) -> None:
     """Write a file all or nothing: readers see the old text or the new one. Raises: StateError naming the file."""
