@@ -108,12 +108,14 @@ class Executor:
     def keep(self, x: Tensor | None, action: Action, run: "_Run") -> None:
         """Log what `action` made, if another virtual stage takes it in; the last one turns round by itself.
 
-        From there on the log holds it and nobody else: of `x` only shape and graph are left.
+        From there on the log holds an output and nobody else: of it only shape and graph are left. A gradient may be
+        what the weights' part reads too.
         """
         consumer = sink(action, num_stages=self._num_stages)
         if x is not None and consumer is not None and consumer.stage != action.stage:
             self._outbox.keep(x, run.message(action))
-            let_go(x)
+            if action.kind is Kind.F:
+                let_go(x)
 
     def send(self, action: Action, run: "_Run") -> None:
         """Send what is logged of `action` to the stage that takes it in."""

@@ -6,6 +6,7 @@ import pytest
 
 from raymega.comm.local import LocalGroup
 from raymega.layout.certificate import Certified
+from raymega.model.decoder import Block
 from raymega.plan.plan import Plan
 from raymega.worker.execute import _Run
 from tests.worker.killing import KillWorld, kill_world
@@ -102,6 +103,16 @@ def test_no_gradient_changes_in_an_inputs_part(monkeypatch: pytest.MonkeyPatch) 
     run("zb-h1", (1, 1, 2))
     assert set(seen) == {("I", True)}
     assert len(seen) == 2 * 2 * 8
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v"])
+def test_a_gradient_that_a_block_hands_on_as_it_got_it_is_still_there_for_its_weights(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Block, "__call__", lambda self, x, ctx: x + self.mlp(self.mlp_norm(x.detach())))
+    model = tuple(MODEL.items())
+    parted = run_layout((1, 1, 2), model=model, schedule=name, chunks=CHUNKS.get(name, 1), **CALM)
+    assert_same(parted, run_layout(ONE, model=model, **CALM))
 
 
 @pytest.mark.parametrize("name", CHUNKS)
