@@ -28,6 +28,7 @@ from raymega.model.protocol import Architecture, Ground, Head, Part, load_custom
 from raymega.model.recompute import recomputed
 from raymega.model.seeding import fill_first_values
 from raymega.model.tp_team import Team
+from raymega.plan.parallel_layout import parts_cost_nothing, recompute_of
 
 __all__ = [
     "FlatParams",
@@ -50,9 +51,12 @@ Needed = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageModel:
-    """A stage; `parts` are the embedding, where it is the first, and the blocks; `head` stands on the last.
+    """See above.
 
-    `first_use`: of each weight, the number of the first part that has taken it; the head comes after all parts.
+    Args:
+        parts: the embedding, where it is the first, and the blocks; `head` stands on the last.
+        first_use: of each weight, the number of the first part that has taken it; the head comes after all parts.
+        parts_cost_nothing: as of a layout: its backwards may be in two parts wherever someone waits for the first.
     """
 
     flat: FlatParams
@@ -62,6 +66,7 @@ class StageModel:
     is_first: bool
     hidden_size: int
     first_use: Mapping[str, int]
+    parts_cost_nothing: bool
 
     @property
     def params(self) -> tuple[LocalParam, ...]:
@@ -200,6 +205,7 @@ def blank_stage(
         is_first=first,
         hidden_size=config.model.hidden_size,
         first_use=dict.fromkeys(flat.taken, len(parts)) | first_use,
+        parts_cost_nothing=parts_cost_nothing(config.model, tp=crew.size, recompute=recompute_of(config)),
     )
 
 

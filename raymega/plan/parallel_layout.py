@@ -7,7 +7,7 @@ A `Plan` is a layout whose ranks have workers. What a plan does not say yet is a
 
 from dataclasses import dataclass
 
-from raymega.config.schema import Config
+from raymega.config.schema import Config, ModelConfig
 from raymega.mesh import Mesh
 from raymega.pipeline.catalog import Schedule, schedule
 from raymega.pipeline.placing import stage_of, virtual_stages_on
@@ -76,6 +76,16 @@ class ParallelLayout:
         parts += [f"recompute {kind}"] if self.recompute != "none" else []
         parts += [f"optimizer {self.shard_optimizer}"] if self.shard_optimizer != "none" else []
         return ", ".join(parts)
+
+
+def parts_cost_nothing(model: ModelConfig, *, tp: int, recompute: Recompute) -> bool:
+    """Whether a backward in two parts takes no more seconds, and at no time more bytes, than a whole one.
+
+    Not so with a team, whose collectives travel beside the products for weights; nor where layers are computed again,
+    which leave less than what those products read; nor in a user's own model, of whose weights autograd may make the
+    gradients, to be kept until they are added.
+    """
+    return tp == 1 and recompute == "none" and model.custom is None
 
 
 def layout_of(plan: Plan, *, recompute: Recompute = "none") -> ParallelLayout:

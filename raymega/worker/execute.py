@@ -1,9 +1,9 @@
 """Runs one worker's list of actions: the compute phase of a step, or an evaluation.
 
     2F5   x = ids of the batch, or inbox.take(1F5)     y = stage(x)        outbox.send(y), or the loss
-    2B5   dy = inbox.take(3B5), or 1 / trained tokens  y.backward(dy)      outbox.send(dx)
-    2I5   the same, without what it adds to gradients                      outbox.send(dx)
-    2W5   that
+    2I5   dy = inbox.take(3B5), or 1 / trained tokens  dx of y.backward    outbox.send(dx)
+    2W5   what that adds to gradients
+    2B5   2I5 and 2W5 at once: dx leaves as soon as it is there, since others wait for that alone
 
 What a worker hands on to itself, where virtual stages fold, it finds in its own log, as a repair would.
 Receives are posted ahead of their use and sends block nothing, so wires and arithmetic overlap. A pass is kept from
@@ -222,45 +222,42 @@ class _Run:
         with self._span(action):
             self._work.adding = True  # until it has ended, the accumulators are nobody's, nor is the pass
             dx, later = self._through(kept, action, dy=self._weight if dy is None else dy)
+            self._executor.keep(dx, action, self)
+            del dx
+            self._executor.send(action, self)  # a send that breaks undoes nothing: it is logged
+            owed = Owed(later=later, received=(received, kept.received))
+            if action.kind is Kind.B:
+                self._add(owed, at)
             self._work.adding = False
-            if later is None:
-                self._has_added(at)
         del self._work.passes[at]
-        self._executor.keep(dx, action, self)
-        if later is None:
-            self._recycle(received, kept.received)
-        else:
-            self._work.owed[at] = Owed(later=later, received=(received, kept.received))
-        self._work.ledger.record(action)  # it is done, and logged: a send that breaks does not undo it
-        self._executor.send(action, self)
-
-    def _through(self, kept: Pass, action: Action, *, dy: Tensor) -> tuple[Tensor | None, Later | None]:
-        """The gradient of the pass's input, and what is put off."""
         if action.kind is Kind.I:
-            return self._executor.chunks[action.stage].backward_to_input(kept.y, x=kept.x, grad=dy)
+            self._work.owed[at] = owed
+        self._work.ledger.record(action)
+
+    def _through(self, kept: Pass, action: Action, *, dy: Tensor) -> tuple[Tensor | None, Later]:
+        """The gradient of the pass's input, and what is put off; of a whole backward only where that costs nothing."""
+        chunk = self._executor.chunks[action.stage]
+        if action.kind is Kind.I or (chunk.parts_cost_nothing and kept.x.requires_grad):
+            return chunk.backward_to_input(kept.y, x=kept.x, grad=dy)
         run_backward(kept.y, grad=dy)
-        return kept.x.grad, None
+        return kept.x.grad, Later()
 
     def add_owed(self, action: Action) -> None:
         at = action.stage, action.microbatch
-        owed = self._work.owed[at]
         with self._span(action):
             self._work.adding = True
-            owed.later.run()
+            self._add(self._work.owed[at], at)
             self._work.adding = False
-            self._has_added(at)
         del self._work.owed[at]
-        self._recycle(*owed.received)
         self._work.ledger.record(action)
 
-    def _has_added(self, at: tuple[int, int]) -> None:
-        """All of a pass is added."""
+    def _add(self, owed: Owed, at: tuple[int, int]) -> None:
+        """The weights' part of a backward, which is its last."""
+        owed.later.run()
+        for message in owed.received:
+            self._executor.recycle(message)
         if at in self.passed:
             self.passed[at](0)
-
-    def _recycle(self, *messages: Message | None) -> None:
-        for message in messages:
-            self._executor.recycle(message)
 
     def _rows(self, microbatch: int) -> MicrobatchRows:
         """The micro-batch's rows, held against the order of samples (law 2): a shifted batch never trains."""

@@ -1,5 +1,6 @@
 """A backward in two parts: the first changes no gradient, both together do what the whole one does."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -7,6 +8,7 @@ from math import prod
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from raymega.model.backward import run_backward
 from raymega.model.stage import PassContext, StageModel, build_stage
@@ -40,6 +42,29 @@ class Flops(TorchDispatchMode):
             self.total += 2 * prod(a.shape) * prod(b.shape) // a.shape[-1]
         self.attentions += "attention" in str(func)
         return func(*args, **(kwargs or {}))
+
+
+class Held(TorchDispatchMode):
+    """Bytes of the storages that were made while it is on, and are still there; `most`: of them at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._known = weakref.WeakSet[torch.UntypedStorage]()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor) and x.untyped_storage() not in self._known:
+                storage, size = x.untyped_storage(), x.untyped_storage().nbytes()
+                self._known.add(storage)
+                self._add(size)
+                weakref.finalize(storage, self._add, -size)
+        return out
+
+    def _add(self, num_bytes: int) -> None:
+        self.now += num_bytes
+        self.most = max(self.most, self.now)
 
 
 @contextmanager
@@ -86,6 +111,22 @@ def test_two_parts_give_the_bits_of_the_whole_and_cost_as_much(model: dict[str, 
         assert inputs.total + weights.total == all_of_it.total
         assert (inputs.attentions, weights.attentions) == (all_of_it.attentions, 0)
         assert 0.6 < inputs.total / weights.total < 1.2
+
+
+@pytest.mark.parametrize("model", [KINDS["llama"], KINDS["gpt2"]], ids=["llama", "gpt2"])
+def test_two_parts_hold_no_more_at_any_time_than_a_whole_one(model: dict[str, object]) -> None:
+    most = {}
+    for way in ("whole", "parts"):
+        stage = stage_of(model, first=False)
+        with Held() as held:
+            x, loss = forward(stage, first=False)
+            held.most = 0
+            if way == "whole":
+                run_backward(loss, grad=torch.tensor(0.5))
+            else:
+                stage.backward_to_input(loss, x=x, grad=torch.tensor(0.5))[1].run()
+        most[way] = held.most
+    assert 0 < most["parts"] <= 1.01 * most["whole"]
 
 
 def test_a_first_part_that_breaks_leaves_nothing_put_off() -> None:

@@ -1,6 +1,6 @@
 """One world in which workers are killed again and again, each time at another point of the same step.
 
-world.points["w1"]                      all points of the step: `1B0`, `compute send 1`, `reduce`, `decide recv 1`
+world.points["w1"]                      all points of the step: `1B0`, `1B0 sent`, `compute send 1`, `reduce`
 case = world.kill("w1", at="1B0")       first values, the kill, the repair, one step more
 case.recovered.missing == case.missing  what the ledgers say, and what a count of calls says
 """
@@ -234,6 +234,7 @@ def kill_world(
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in ("forward", "backward", "add_owed"):
             patch.setattr(execute._Run, name, _watched(world, getattr(execute._Run, name)))
+        patch.setattr(execute.Executor, "send", _sending(world, execute.Executor.send))
         patch.setattr(reduce.GradientSums, "_begin", _summing(world, reduce.GradientSums._begin))
         patch.setattr(generation.Generation, "_enter_phase", _told(world, generation.Generation._enter_phase))
         run.hub.on_op = world.on_op
@@ -252,6 +253,17 @@ def _watched(world: KillWorld, real: Callable) -> Callable:
         finally:
             if len(self._work.spans) > spans:  # computed, whatever became of its message
                 world.calls[here.generation][here.me].append(action)
+
+    return method
+
+
+def _sending(world: KillWorld, real: Callable) -> Callable:
+    """A whole backward may have its weights' part to come when its gradient has left."""
+
+    def method(self: execute.Executor, action: Action, run: execute._Run) -> None:
+        real(self, action, run)
+        if action.kind is Kind.B and action.stage > 0 and self.world.generation in world.calls and run._batch.step == 0:
+            world.pass_by(self.world.me, f"{action} sent")
 
     return method
 

@@ -1,6 +1,7 @@
 """A kill at every point of a step, in every phase, of every worker: the step is finished as if nobody had died.
 
-Points are the beginnings of all actions and phases, and of all operations of the reduction and the decision.
+Points are the beginnings of all actions and phases, and of all operations of the reduction and the decision; and when
+a gradient has left, before the action that sent it has ended.
 """
 
 from collections.abc import Iterator
