@@ -81,7 +81,7 @@ def timeline(
         durations: of every virtual stage and kind that occurs.
         num_stages: virtual stages.
         message_s: from the end of an action to the start of one on another team that takes its output in; the same
-            everywhere, or by the (virtual stage, kind) that sends.
+            everywhere, or by the (virtual stage, kind) that sends. Less than 0: it leaves before its action ends.
     Raises:
         RaymegaBug: the programs stand still.
     """

@@ -32,7 +32,7 @@ from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_sec
 from raymega.plan.fitted import Constants
 from raymega.plan.hardware import Device, Links, most_of
 from raymega.plan.job import Job
-from raymega.plan.parallel_layout import Recompute
+from raymega.plan.parallel_layout import Recompute, parts_cost_nothing
 from raymega.plan.plan import ShardOptimizer
 from raymega.plan.stage_state import share_of_state
 
@@ -45,7 +45,8 @@ class Pipe:
     """The stages of one replica, for each of some numbers of stages.
 
     Args:
-        whole_s: all passes of a micro-batch; `weights_s`: of them, what can be put off.
+        whole_s: all passes of a micro-batch; `weights_s`: of them, what can be put off; `early_s`: what others do not
+            wait for under schedules that put nothing off.
         hidden_s: what is seen besides where it is.
         slowest_s: those of the slowest stage.
         hops_s: messages from the first stage to the last.
@@ -54,6 +55,7 @@ class Pipe:
     pp: Numbers
     whole_s: float
     weights_s: float
+    early_s: float
     hidden_s: float
     slowest_s: Numbers
     hops_s: Numbers
@@ -64,7 +66,9 @@ class Pipe:
         fill = (self.whole_s - slowest) / chunks
         if order.splits:
             fill = fill * max(0.0, 1 - 2 * self.weights_s / self.whole_s) + m * self.hidden_s / pp
-        way = self.whole_s - self.weights_s * order.splits + 2 * self.hops_s
+        else:
+            fill = fill * (1 - self.early_s / self.whole_s)
+        way = self.whole_s - (self.weights_s if order.splits else self.early_s) + 2 * self.hops_s
         floor = np.maximum(m * slowest, way)
         if order.name not in IN_ROUNDS:
             return m * slowest + fill + 2 * self.hops_s, floor
@@ -76,12 +80,16 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Seconds of the parts of a model on one team, forward, backward and collectives."""
+    """Seconds of the parts of a model on one team, forward, backward and collectives.
+
+    `sends_early`: as `Software` says, and the layout.
+    """
 
     site: TeamSite
     layer: PassSeconds
     embedding: PassSeconds
     head: PassSeconds
+    sends_early: bool
 
     def pipe(self, *, num_layers: int, pp: Numbers, hops_s: Numbers) -> Pipe:
         """The model cut into `pp` stages."""
@@ -90,7 +98,10 @@ class Parts:
         slowest = np.maximum(np.maximum(whole / pp, np.ceil(num_layers / pp) * layer), layer + head)
         weights = num_layers * self.layer.weights_s + self.head.weights_s
         hidden = num_layers * self.layer.hidden_exchange_s + self.head.hidden_exchange_s
-        return Pipe(pp=pp, whole_s=whole, weights_s=weights, hidden_s=hidden, slowest_s=slowest, hops_s=hops_s)
+        return Pipe(
+            pp=pp, whole_s=whole, weights_s=weights, early_s=weights * self.sends_early, hidden_s=hidden,
+            slowest_s=slowest, hops_s=hops_s,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +135,7 @@ class Bench:
 
     def parts(self, *, tp: int, microbatch_size: int, sequence_parallel: bool, recompute: Recompute) -> Parts:
         """The parts of the model on a team of `tp`."""
+        is_free = parts_cost_nothing(self.job.model, tp=tp, recompute=recompute)
         site = TeamSite(
             job=self.job,
             device=self.device,
@@ -138,6 +150,7 @@ class Bench:
             layer=layer_seconds(site, recompute="none" if isinstance(recompute, frozenset) else recompute),
             embedding=embedding_seconds(site),
             head=head_seconds(site),
+            sends_early=self.job.software.sends_early and is_free,
         )
 
     def hops_s(self, site: TeamSite, *, pp: Numbers) -> Numbers:

@@ -24,6 +24,7 @@ class Software:
         keeps_masks: dropout's masks are kept for the backward, where there is dropout; otherwise they are drawn again.
         overlaps_collectives: a team's collectives of the backward run beside the weights' gradients.
         overlaps_messages: messages between stages run beside passes.
+        sends_early: a gradient leaves for the stage before ahead of the products for weights, where that costs nothing.
         scatters_messages: each shard sends its part of a message, and the receiving team gathers it.
         reduces_out_of_place: the sum of gradients has a buffer of its own, so that its inputs survive a failure.
         gathers_under_forward: weights of which each replica updates a part travel under the forward that follows.
@@ -35,6 +36,7 @@ class Software:
     keeps_masks: bool = True
     overlaps_collectives: bool = True
     overlaps_messages: bool = True
+    sends_early: bool = True
     scatters_messages: bool = False
     reduces_out_of_place: bool = True
     gathers_under_forward: bool = True

@@ -3,6 +3,8 @@
 stage 0    F    B--      embedding and its layers     on the slowest device of the stage, its team's collectives seen
 stage 1       F B--      its layers, head and loss
 between      -> <-       messages                     over the slowest link from the one's nodes to the other's
+
+A gradient that leaves before the products for weights is a message of less than no time after its backward.
 """
 
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from raymega.plan.cost import PassSeconds, TeamSite, embedding_seconds, head_sec
 from raymega.plan.fitted import Constants
 from raymega.plan.hardware import Device
 from raymega.plan.job import Job
-from raymega.plan.parallel_layout import ParallelLayout
+from raymega.plan.parallel_layout import ParallelLayout, parts_cost_nothing
 from raymega.plan.seats import StageSeats
 
 
@@ -65,6 +67,8 @@ def passes_of(ground: Ground) -> Passes:
     if not ground.job.software.overlaps_messages:
         durations = {at: seconds + messages.get(at, 0.0) for at, seconds in durations.items()}
         messages = {}
+    for v, seconds in enumerate(passes[1:] if _sends_early(ground) else (), start=1):
+        messages[v, Kind.B] = messages.get((v, Kind.B), 0.0) - seconds.weights_s
     return Passes(seconds=passes, durations=durations, messages=messages)
 
 
@@ -85,7 +89,13 @@ def virtual_stage_seconds(ground: Ground) -> tuple[PassSeconds, ...]:
     return tuple(found)
 
 
-def _messages(ground: Ground) -> Durations:
+def _sends_early(ground: Ground) -> bool:
+    job, layout = ground.job, ground.layout
+    is_free = parts_cost_nothing(job.model, tp=layout.mesh.tp, recompute=layout.recompute)
+    return job.software.sends_early and is_free
+
+
+def _messages(ground: Ground) -> dict[tuple[int, Kind], float]:
     """What passes send; the first backward, the last forward and weights' parts send nothing."""
     layout, found = ground.layout, dict[tuple[int, Kind], float]()
     for v in range(len(layout.layers) - 1):

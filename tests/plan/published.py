@@ -14,6 +14,7 @@ MEGATRON_2022 = Software(
     attention="plain",
     keeps_masks=True,
     overlaps_messages=False,
+    sends_early=False,
     scatters_messages=True,
     reduces_out_of_place=False,
     logs_boundaries=False,

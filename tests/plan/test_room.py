@@ -23,7 +23,7 @@ def config(*, dp: int | str = 1, pp: int | str = 1, tp: int | str = 1, layers: i
             "model": {
                 "num_layers": layers, "num_attention_heads": 4, "hidden_size": 128, "ffn_size": 512, "vocab_size": 512,
             },
-            "data": {"seq_len": 64},
+            "data": {"seq_len": 256},
             "parallelism": {
                 "data_parallel_size": dp, "pipeline_model_parallel_size": pp, "tensor_model_parallel_size": tp, **axes,
             },
