@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from raymega.driver.cluster import reaper
+from raymega.driver.records.lock import RunLock
 from tests.driver.rig import is_alive
 from tests.waiting import eventually
 
@@ -46,3 +47,17 @@ def test_it_waits_as_long_as_its_client_lives():
     marked.kill()
     marked.wait()
     watcher.communicate(timeout=30)
+
+
+def test_the_lock_of_a_run_stays_with_whoever_has_taken_it_meanwhile(tmp_path: Path):
+    lock = tmp_path / "LOCK"
+    next_one = RunLock.acquire(lock, controller="client of demo")
+    reaper.remove([str(lock)])
+    assert lock.exists()
+    gone = subprocess.Popen(SLEEP)
+    next_one.leave_to(gone.pid, within_s=60.0)
+    gone.kill()
+    assert os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT) is not None
+    reaper.remove([str(lock)])
+    assert not lock.exists(), "its owner has ended, though nobody has collected it yet"
+    gone.wait()

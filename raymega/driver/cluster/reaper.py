@@ -4,6 +4,9 @@
                            |
                            kill every process that carries the client's mark, then remove the client's paths
 
+A path may be the LOCK of a run. While its Ray goes, another may have taken the run already: then it is theirs, and
+stays; who looks into the directory would else take a run that is starting for one that is over.
+
 Every process of that Ray inherits the mark in its environment, so that nothing is found by name: nobody else's Ray
 is touched. The reaper has a session of its own, so that a Ctrl-C on the terminal does not reach it.
 
@@ -11,6 +14,8 @@ is touched. The reaper has a session of its own, so that a Ctrl-C on the termina
 """
 
 import contextlib
+import fcntl
+import json
 import os
 import shutil
 import signal
@@ -64,12 +69,34 @@ def end(mark: str) -> list[int]:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files and directories; those that are gone already are left alone."""
+    """Remove files and directories; those that are gone already, or somebody else's by now, are left alone."""
     for path in map(Path, paths):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(file: Path) -> None:
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as content:
+        fcntl.flock(content, fcntl.LOCK_EX)  # as whoever takes a run's lock does
+        if os.path.samestat(os.stat(file), os.fstat(content.fileno())) and not _is_held(content.read()):
+            file.unlink()
+
+
+def _is_held(lock: bytes) -> bool:
+    """Does the process that a run's lock names live, or is it one that cannot be seen from here?"""
+    try:
+        owner = json.loads(lock)
+        entry, space = Path(f"/proc/{int(owner['pid'])}"), str(owner["space"])
+    except (ValueError, TypeError, KeyError):  # damaged, which is nobody's
+        return False
+    if space != f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.readlink('/proc/self/ns/pid')}":
+        return True
+    try:
+        return not _is_dead(entry)
+    except OSError:
+        return False
 
 
 def main(mark: str, *paths: str) -> int:
