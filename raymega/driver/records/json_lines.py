@@ -6,15 +6,14 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from raymega.driver.records.line_shapes import ANYTHING, Line, Shape
 from raymega.driver.records.run_dir import cannot_write, write_whole
 from raymega.errors import StateError
 
-NEWLINE = b"\n"
+NEWLINE, BLOCK_BYTES = b"\n", 2**16
 
 
 class LineWriter:
@@ -103,19 +102,35 @@ def newest_lines(file: Path, *, shape: Shape = ANYTHING, having: str = "") -> It
     word = json.dumps(having).encode() if having else NEWLINE
     try:
         with file.open("rb") as lines:
-            if os.fstat(lines.fileno()).st_size == 0:
-                return
-            with mmap(lines.fileno(), 0, access=ACCESS_READ) as text:
-                end = text.rfind(NEWLINE) + 1  # what is behind it is torn
-                while (last := text.rfind(word, 0, end)) >= 0:
-                    begin = text.rfind(NEWLINE, 0, last) + 1
-                    end = text.find(NEWLINE, last) + 1
-                    yield _read(text[begin:end], place=Place(file=file, begin=begin, end=end), shape=shape)
-                    end = begin
+            for begin, text in _newest_texts(lines, word=word):
+                yield _read(text, place=Place(file=file, begin=begin, end=begin + len(text)), shape=shape)
     except FileNotFoundError:
         return
     except OSError as error:
         raise StateError(f"{file} cannot be read: {error.strerror}. Give access to it") from error
+
+
+def _newest_texts(lines: BinaryIO, *, word: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole lines in which `word` stands, the newest first, each with the byte at which it begins.
+
+    They are read a block at a time: a process that maps a file is ended by the system when that shrinks meanwhile.
+    """
+    begin, head = lines.seek(0, os.SEEK_END), b""  # head: the end of a line that begins before it
+    while begin > 0:
+        begin, wanted = max(0, begin - BLOCK_BYTES), min(BLOCK_BYTES, begin)
+        lines.seek(begin)
+        block = lines.read(wanted)
+        if len(block) < wanted:
+            return  # it has shrunk
+        text = block + head
+        first = text.find(NEWLINE) + 1 or len(text) if begin else 0
+        head, whole = text[:first], text[first : text.rfind(NEWLINE) + 1]  # what is behind the last is torn
+        if word in whole:
+            end = begin + first + len(whole)
+            for part in reversed(whole.split(NEWLINE)[:-1]):
+                end -= len(part) + 1
+                if word == NEWLINE or word in part:
+                    yield end, part + NEWLINE
 
 
 def _read(text: bytes, *, place: Place, shape: Shape) -> Line:
