@@ -71,7 +71,7 @@ def test_a_process_that_cannot_be_seen_from_here_counts_as_alive_until_its_lock_
     RunLock.acquire(file, controller="raymega:mine").release()
 
 
-@pytest.mark.parametrize("text", [b"{", b"3", b"\xff\x00", b'{"pid": 3}', b'{"host": "m", "pid": "x"}'])
+@pytest.mark.parametrize("text", [b"{", b"3", b"\xff\x00", b'{"pid": 3}', b'{"host": "m", "pid": 1e999}', b"[" * 99999])
 def test_a_damaged_lock_counts_as_lapsed_and_its_living_owner_writes_it_again(tmp_path, monkeypatch, text: bytes):
     file = tmp_path / "LOCK"
     file.write_bytes(text)

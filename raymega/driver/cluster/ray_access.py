@@ -54,6 +54,17 @@ def access_at(address: str, *, homes: Iterable[Path]) -> Access | None:
 
 def _left_in(homes: Iterable[Path]) -> Iterator[Access]:
     for home in homes:
-        with suppress(OSError, json.JSONDecodeError):  # it has just gone, is being written, or is not ours to read
-            data = json.loads((home / FILE).read_text())
-            yield Access(**{**data, "locks": tuple(data["locks"])})
+        with suppress(OSError):  # it has just gone, or is not ours to read
+            access = _access_in((home / FILE).read_bytes())
+            if access is not None:
+                yield access
+
+
+def _access_in(text: bytes) -> Access | None:
+    """What the text of a file says; None where it is being written, damaged, or of a version that says less."""
+    try:
+        told = dict(json.loads(text))
+        locks = tuple(map(str, list(told["locks"])))
+        return Access(address=str(told["address"]), mode=str(told["mode"]), token=str(told["token"]), locks=locks)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -241,7 +241,7 @@ def _owner_in(text: bytes) -> Owner | None:
             controller=str(told["controller"]), until=float(told["until"]), id=str(told.get("id", "")),
             ray=None if ray is None else RayAt(address=str(ray["address"]), session=str(ray["session"])),
         )  # fmt: skip
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
