@@ -223,10 +223,9 @@ class Wishes:
 
 @contextmanager
 def signals(*, term_grace_s: float | None) -> Iterator[Wishes]:
-    """Turn Ctrl-C, SIGTERM and a lost terminal into wishes for the time of the block; to be entered with Ray connected.
+    """Turn Ctrl-C, SIGTERM and a lost terminal into wishes for the time of the block.
 
-    Ray installs a handler of its own for SIGTERM when it connects, which ends the process at once. A process that is
-    not to hear of its terminal's end, as below `nohup`, does not.
+    A process that is not to hear of its terminal's end, as below `nohup`, does not.
 
     Args:
         term_grace_s: seconds that a run has to be saved after a SIGTERM; None: what a save takes.

@@ -200,6 +200,26 @@ def test_where_a_connection_cannot_be_made_the_next_tries_again(ray: FakeRay):
         assert ray.told == ["undone", "undone", "+b"]
 
 
+@pytest.mark.parametrize("point", ["_join", "_make"])
+@pytest.mark.parametrize("done", [False, True])
+def test_an_interrupt_at_any_point_leaves_no_connection_and_holds_up_nobody(ray: FakeRay, monkeypatch, point, done):
+    real = getattr(Connection, point)
+
+    def broken_off(*given: object) -> None:
+        if done:
+            real(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, point, broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            ray.asking("a").__enter__()
+    assert ray.here is None
+    monkeypatch.setattr(connection_module, "TURN_LIMIT_S", 0.0)
+    with ray.asking("b"):
+        pass
+
+
 def test_a_turn_that_does_not_come_is_told_with_both_rays(ray: FakeRay, monkeypatch):
     monkeypatch.setattr(connection_module, "TURN_LIMIT_S", 0.05)
     answered = threading.Event()

@@ -150,6 +150,31 @@ def test_a_ray_that_is_gone_is_told_and_no_other_is_taken_for_it(rays: Rays, loc
     assert rays.here is None
 
 
+def test_an_interrupt_in_the_midst_of_connecting_leaves_no_connection(rays: Rays, lock: Path, monkeypatch):
+    def broken_off(address: str, **given: object) -> None:
+        rays.init(address, **given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "init", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        ray_of(lock).__enter__()
+    assert rays.here is None
+
+
+def test_an_interrupt_in_the_midst_of_leaving_does_not_keep_the_connection(rays: Rays, lock: Path, monkeypatch):
+    interrupts = iter([KeyboardInterrupt])
+
+    def broken_off() -> None:
+        for interrupt in interrupts:
+            raise interrupt
+        rays.shutdown()
+
+    monkeypatch.setattr(ray, "shutdown", broken_off)
+    with pytest.raises(KeyboardInterrupt), ray_of(lock):
+        pass
+    assert rays.here is None
+
+
 def test_a_run_of_which_only_the_name_is_known_is_asked_where_ray_address_says(rays: Rays, monkeypatch):
     with pytest.raises(ClusterError, match=r"no Ray is known.*Set RAY_ADDRESS"):
         ray_of(None).__enter__()

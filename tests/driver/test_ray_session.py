@@ -1,6 +1,7 @@
 """A local Ray that does not come up is put away and tried again, and told in the end."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 import ray
-from ray._private import services
+from ray._private import services, utils, worker
 
 from raymega.driver.cluster import ray_session as ray_session_module
 from raymega.driver.cluster.connection import Connection
-from raymega.driver.cluster.ray_private import daemons_apart
+from raymega.driver.cluster.ray_private import daemons_apart, signals_left_alone
 from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_here, ray_session
 from raymega.errors import ClusterError, PlanError
 
@@ -98,3 +99,16 @@ def test_a_ray_that_starts_its_daemons_by_another_name_is_started_all_the_same(m
     monkeypatch.delattr(services, "ConsolePopen")
     with daemons_apart():
         assert not {"ConsolePopen"} & set(vars(services))
+
+
+def test_whoever_answers_signals_in_a_process_still_does_once_it_is_connected_and_hears_nothing_of_it(caplog):
+    def mine(number: int, frame: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, mine)
+    as_ray_has_it = utils.set_sigterm_handler
+    with signals_left_alone():
+        utils.set_sigterm_handler(signal.SIG_IGN)
+        worker.logger.warning("SIGTERM handler is not set because current thread is not the main thread.")
+        worker.logger.warning("another thing")
+    assert (signal.signal(signal.SIGTERM, before), utils.set_sigterm_handler) == (mine, as_ray_has_it)
+    assert [record.getMessage() for record in caplog.records] == ["another thing"]

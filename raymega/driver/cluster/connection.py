@@ -83,13 +83,13 @@ class Connection:
         Raises: ClusterError naming both Rays where this process is connected to another than the one that is wanted.
         """
         user = _User(stays=wish.stays)
-        held = self._join(user, wish)
-        if held.ray is None:
-            self._make(held, connect)
-        try:
+        try:  # from here on, since an interrupt may come at any point
+            held = self._join(user, wish)
+            if held.ray is None:
+                self._make(held, connect)
             yield
         finally:
-            self._leave(held, user)
+            self._leave(user)
 
     def standing(self) -> RayAt | None:
         """The Ray to which this process is connected for more than an answer."""
@@ -145,8 +145,11 @@ class Connection:
                 held.ray, self._held = here, held if here is not None else None
                 self._changed.notify_all()
 
-    def _leave(self, held: _Held, user: _User) -> None:
+    def _leave(self, user: _User) -> None:
         with self._changed:
+            held = self._held
+            if held is None or user not in held.users:
+                return  # it was never let in, or there was no connection to be made
             held.users.remove(user)
             self._changed.notify_all()  # of those who are left none may stay
             if held.users:

@@ -21,8 +21,8 @@ import ray
 from raymega.driver.cluster.connection import Wish
 from raymega.driver.cluster.ray_access import MODE_VARIABLE, TOKEN_VARIABLE, Access, access_at, access_to
 from raymega.driver.cluster.ray_address import refuse_dead, why_dead
-from raymega.driver.cluster.ray_private import apply_auth
-from raymega.driver.cluster.ray_session import NAMESPACE, OF_THIS_PROCESS, PREFIX, ray_here, temp_root
+from raymega.driver.cluster.ray_private import apply_auth, signals_left_alone
+from raymega.driver.cluster.ray_session import NAMESPACE, OF_THIS_PROCESS, PREFIX, ray_here, shut_down, temp_root
 from raymega.driver.records.lock import RayAt, read_owner
 from raymega.errors import ClusterError, RayGone
 
@@ -56,6 +56,7 @@ def _homes() -> Iterator[Path]:
     return temp_root().glob(f"{PREFIX}*")
 
 
+@signals_left_alone()
 def _connect(stack: ExitStack, *, who: str, there: RayAt | None) -> None:
     """Connect to `there`, by what way there is."""
     access = None if there is None else access_at(there.address, homes=_homes())
@@ -89,15 +90,17 @@ def _join(stack: ExitStack, address: str, *, there: RayAt | None) -> str:
     """Connect to the Ray at `address` if it is the one; else why it is not."""
     if why := _why_dead(address, there=there):
         return why
-    try:
-        ray.init(address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    except ConnectionError as error:
-        return f"no Ray answers at {address}: {error}"
-    here = ray_here()
-    if there is None or (here is not None and here.is_same(there)):
-        stack.callback(_leave, here)
-        return ""
-    ray.shutdown()
+    with ExitStack() as undo:
+        undo.callback(shut_down)
+        try:
+            ray.init(address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        except ConnectionError as error:
+            return f"no Ray answers at {address}: {error}"
+        here = ray_here()
+        if there is None or (here is not None and here.is_same(there)):
+            stack.callback(_leave, here)
+            undo.pop_all()
+            return ""
     return f"at {address} is another Ray"
 
 
@@ -117,7 +120,7 @@ def _why_dead(address: str, *, there: RayAt | None) -> str:
 def _leave(ours: RayAt | None) -> None:
     """End the connection, unless somebody has ended it meanwhile and made one of their own."""
     if ray_here() == ours:
-        ray.shutdown()
+        shut_down()
 
 
 def _show_token(stack: ExitStack, access: Access) -> None:

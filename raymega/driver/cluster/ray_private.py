@@ -10,11 +10,14 @@ apply_auth         Ray reads RAY_AUTH_MODE when it is imported, and RAY_AUTH_TOK
                    must find them set, and a process of it speaks with clusters of one token
 daemons_apart      Ray starts its daemons in the process group of who calls it; a Ray that starts them by another name
                    leaves them there, and a signal to the group of `raymega train` ends them before the run is saved
+signals_left_alone Ray answers SIGTERM itself once it has connected, or says that it cannot in a thread; where it does
+                   so by another name it ends the process at once, whatever that would have done
 ended_daemons      Ray knows the processes that it has started; the end of one that does not tell is found out after a
                    minute
 """
 
 import importlib
+import logging
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator
@@ -144,6 +147,24 @@ def daemons_apart() -> Iterator[None]:
         yield
     finally:
         services.ConsolePopen = start
+
+
+@contextmanager
+def signals_left_alone() -> Iterator[None]:
+    """Ray answers no SIGTERM for this process where it connects in the block: the process has an answer of its own."""
+    utils: Any = importlib.import_module("ray._private.utils")  # Any: what may lack that name
+    install, log = getattr(utils, "set_sigterm_handler", None), logging.getLogger("ray._private.worker")
+    utils.set_sigterm_handler = lambda handler: None
+    log.addFilter(_is_not_of_signals)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_not_of_signals)
+        utils.set_sigterm_handler = install
+
+
+def _is_not_of_signals(record: logging.LogRecord) -> bool:
+    return "SIGTERM handler is not set" not in record.getMessage()
 
 
 def ended_daemons() -> tuple[str, ...]:

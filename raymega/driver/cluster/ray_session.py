@@ -33,7 +33,7 @@ from raymega.driver.cluster.connection import Connection, Wish
 from raymega.driver.cluster.in_a_job import brings_modules
 from raymega.driver.cluster.ray_access import Access
 from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead
-from raymega.driver.cluster.ray_private import apply_auth, daemons_apart
+from raymega.driver.cluster.ray_private import apply_auth, daemons_apart, signals_left_alone
 from raymega.driver.records.lock import RayAt
 from raymega.errors import ClusterError, PlanError
 
@@ -103,6 +103,7 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
     """
     began, session = time.monotonic(), RaySession(owned=False, start_s=0.0)
 
+    @signals_left_alone()
     def connect(stack: ExitStack) -> None:
         nonlocal session
         if _has_no_address():
@@ -110,12 +111,20 @@ def ray_session(*, cpus: int, leftovers: tuple[Path, ...] = ()) -> Iterator[RayS
             marks = _start_until_up(stack, cpus=cpus, leftovers=leftovers)
             session = RaySession(owned=True, start_s=time.monotonic() - began, marks=marks)
         else:
+            stack.callback(shut_down)
             _connect_to_named()
-            stack.callback(ray.shutdown)
             session = RaySession(owned=False, start_s=time.monotonic() - began)
 
     with OF_THIS_PROCESS.shared(Wish(who="a run in this process", stays=True), connect=connect):
         yield session
+
+
+def shut_down() -> None:
+    """Leave Ray. What is left of that where an interrupt breaks it off is done before the interrupt goes on."""
+    try:
+        ray.shutdown()
+    finally:
+        ray.shutdown()  # has nothing to do where the first has come to its end
 
 
 def _refuse_beyond_a_machine(cpus: int) -> None:
@@ -169,8 +178,10 @@ def _local_ray(*, cpus: int, leftovers: tuple[Path, ...]) -> Iterator[Mapping[st
         _access(leftovers).leave_in(home)
         yield reaper.marks_of(mark)
     finally:
-        ray.shutdown()
-        watcher.communicate(timeout=REAPER_LIMIT_S)
+        try:
+            shut_down()
+        finally:
+            watcher.communicate(timeout=REAPER_LIMIT_S)
     if watcher.returncode:
         raise ClusterError(f"processes of the local Ray in {home} do not end; see `ps` for RAYMEGA_OWNER={mark}")
 
