@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
-from raymega.config.choices import divisors, number
+from raymega.config.choices import divisors
 from raymega.config.schema import Config
 from raymega.control.decision import Brain
 from raymega.control.events import Event, StopAsked
@@ -76,13 +76,6 @@ class Scenario:
     @property
     def job(self) -> Job:
         return job_of(self.config)
-
-    @property
-    def in_bulk(self) -> bool:
-        """Has a step too many passes to time each of them at each loss?"""
-        training = self.config.training
-        stages = number(self.config.parallelism.pipeline_model_parallel_size)
-        return training.batch_size // training.micro_batch_size * stages > self.most_passes
 
     @property
     def team(self) -> int:
@@ -169,7 +162,6 @@ def simulate(scenario: Scenario) -> Simulation:
         microbatch_size=scenario.config.training.micro_batch_size,
         recompute=recompute_of(scenario.config),
         constants=scenario.constants,
-        in_bulk=scenario.in_bulk,
         measured_s=_of_simulated(scenario),
     )
     moves = SimMoves(
@@ -179,7 +171,12 @@ def simulate(scenario: Scenario) -> Simulation:
         layout=clock.layout,
         usable_bytes=scenario.cluster.nodes[0].known_bytes,
     )
-    full_s = clock.cost(_full_plan(scenario, moves)).step_s
+    full = _full_plan(scenario, moves)
+    if full.num_microbatches * full.mesh.pp > scenario.most_passes:  # too many to time each of them at each loss
+        clock.in_bulk, moves.config = True, _in_coarser(config, replicas=_most_replicas(scenario))
+        moves.forget()
+        full = _full_plan(scenario, moves)
+    full_s = clock.cost(full).step_s
     if scenario.full_step_s is not None:
         clock.scale = scenario.full_step_s / full_s
         clock.forget()
@@ -192,7 +189,7 @@ def simulate(scenario: Scenario) -> Simulation:
         most_at_once=scenario.most_at_once,
     )
     _put_down(hands, scenario)
-    rules = replace(Rules.of(config, validates=False), steps=ENDLESS, counts_steps=True)
+    rules = replace(Rules.of(moves.config, validates=False), steps=ENDLESS, counts_steps=True)
     repair = repair_in_bulk if clock.in_bulk else repair_plan
     brain = Brain(rules=rules, plan_for=partial(moves.plan_for, wish=Wish()), moves=moves, repair=repair)
     seen = Recorder(end_s=scenario.trace.end_s)
@@ -222,8 +219,6 @@ def _of_teams(scenario: Scenario) -> Config:
     config = scenario.config
     if scenario.cluster.free < 1 or scenario.cluster.nodes[0].free < 1:
         raise ConfigError("The first node of the cluster has no free device; a run needs one. Give it one.")
-    coarse = {"micro_batch_size": _coarse(scenario)} if scenario.in_bulk else {}
-    config = config.model_copy(update={"training": config.training.model_copy(update=coarse)})
     if scenario.team == 1:
         return config
     axes = {"tensor_model_parallel_size": 1, "sequence_parallel": False}
@@ -246,17 +241,21 @@ def _of_simulated(scenario: Scenario) -> dict[PlanSize, float]:
     }
 
 
-def _coarse(scenario: Scenario) -> int:
-    """Samples of the micro-batches that are told apart: of large runs, as many at once as leave enough of them.
+def _most_replicas(scenario: Scenario) -> int:
+    """As the config asks for; as many as there are devices where their number is the planner's."""
+    asked = scenario.config.parallelism.data_parallel_size
+    return scenario.trace.most * scenario.cluster.nodes[0].free if asked == "auto" else asked
+
+
+def _in_coarser(config: Config, *, replicas: int) -> Config:
+    """The config with as many samples in a micro-batch that is told apart as leave each replica enough of them.
 
     A step is timed with the micro-batches of the config; only what is left of a broken one is counted in these.
     """
-    config = scenario.config
-    batch, micro, asked = config.training.batch_size, config.training.micro_batch_size, config.parallelism
-    most = scenario.trace.most * scenario.cluster.nodes[0].free  # replicas, where their number is the planner's
-    least = LEAST_EACH * (most if asked.data_parallel_size == "auto" else asked.data_parallel_size)
-    sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= least]
-    return max(sizes, default=micro)
+    batch, micro = config.training.batch_size, config.training.micro_batch_size
+    sizes = [size for size in divisors(batch) if size % micro == 0 and batch // size >= LEAST_EACH * replicas]
+    training = config.training.model_copy(update={"micro_batch_size": max(sizes, default=micro)})
+    return config.model_copy(update={"training": training})
 
 
 def _full_plan(scenario: Scenario, moves: SimMoves) -> Plan:

@@ -64,6 +64,10 @@ class SimMoves:
             self.known = seats, wish, plan_for(self._asked(wish), workers=workers, room=room)
         return self.known[2]
 
+    def forget(self) -> None:
+        """What was asked before `config` was set does not count."""
+        self.known = None
+
     def lacks(self, plan: Plan, seats: tuple[Seat, ...]) -> str | None:
         """What devices lack to hold `plan`."""
         workers, room = self._nodes(seats)

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from raymega.mesh import Mesh
 from raymega.pipeline.missing import TeamReport
 from raymega.pipeline.repair import StagesLost
 from raymega.plan.plan import Plan
@@ -62,3 +63,12 @@ def test_goodput_in_bulk_is_that_of_the_clock_of_all_actions(dp: int, pp: int, s
     clock, bulk = simulate(timed), simulate(replace(timed, most_passes=0))
     assert bulk.seen.goodput.share == pytest.approx(clock.seen.goodput.share, abs=0.005)
     assert bulk.seen.steps == pytest.approx(clock.seen.steps, rel=0.04)
+
+
+def test_the_stages_that_the_planner_chose_are_those_that_are_counted() -> None:
+    asked = config(dp=2, pp=1, parallelism__pipeline_model_parallel_size="auto")
+    trace = failing(nodes=6, mtbf_s=60, duration_s=400, back_after_s=50, seed=3)
+    shared = scenario(asked, trace=trace, full_step_s=4.0)
+    assert simulate(shared).largest_mesh == Mesh(dp=2, pp=3, tp=1)
+    some, none, every = (simulate(replace(shared, most_passes=most)).seen for most in (2 * 24, 3 * 24, 0))
+    assert some.goodput == every.goodput != none.goodput, "of 24 micro-batches on three stages"
