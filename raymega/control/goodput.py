@@ -53,9 +53,11 @@ class Goodput:
     Args:
         broken_s: worker-seconds of the step in hand before it broke; they stand under replay.
         without_nodes_s: seconds in which the run waited and there was no node.
+        ray_is_up: from the first; else, before the first node, Ray comes up, and the first worker waits for it.
     """
 
     t: float
+    ray_is_up: bool = False
     seconds: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CATEGORIES, 0.0))
     last_bubble: float = 0.0
     broken_s: float = 0.0
@@ -106,7 +108,7 @@ class Goodput:
 
     def _waited(self, state: WaitingForNodes, passed_s: float, t: float) -> "Goodput":
         """Seconds of the workers that are left; at the start, while Ray comes up, of the first to come."""
-        if not state.story.nodes and state.story.next_worker:
+        if not state.story.nodes and (self.ray_is_up or state.story.next_worker):
             return replace(self, t=t, without_nodes_s=self.without_nodes_s + passed_s)
         return self._add({_category(state): passed_s}, max(1, len(state.seats)), t)
 

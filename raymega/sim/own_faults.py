@@ -92,7 +92,7 @@ def _stood_in(counts: list[_Row], losses: Sequence[_Loss]) -> Iterable[_Row]:
 def _in_order(counts: Iterable[_Row]) -> list[_Row]:
     """By time; of those at one time the last; without what changes nothing."""
     rows = list[_Row]()
-    for row in sorted(counts, key=lambda row: row.at_s):
+    for row in sorted(counts, key=_when):
         if rows and row.at_s <= rows[-1].at_s:
             rows.pop()
         if not rows or row.nodes != rows[-1].nodes:
@@ -100,5 +100,5 @@ def _in_order(counts: Iterable[_Row]) -> list[_Row]:
     return rows
 
 
-def _when(loss: _Loss) -> float:
-    return loss.at_s
+def _when(what: _Row | _Loss) -> float:
+    return what.at_s

@@ -1,6 +1,6 @@
 """What a simulated run did, gathered turn by turn: a watcher of the loop."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from raymega.control.commands import Rewind, WriteRepair, WriteTransition
 from raymega.control.events import StepCommitted
@@ -35,7 +35,7 @@ class Recorder:
     """
 
     end_s: float
-    goodput: Goodput = field(default_factory=lambda: Goodput(t=0.0))
+    goodput: Goodput = field(default_factory=lambda: Goodput(t=0.0, ray_is_up=True))
     steps: int = 0
     tokens: int = 0
     repairs: int = 0
@@ -49,10 +49,7 @@ class Recorder:
     _last_t: float = 0.0
 
     def saw(self, turn: Turn) -> None:
-        if turn.before.story.nodes or turn.before.story.next_worker:
-            self.goodput = self.goodput.after(turn.before, turn.event, turn.t)
-        else:  # nobody waits for Ray to start here: the cluster begins with its first node
-            self.goodput = replace(self.goodput, t=turn.t, without_nodes_s=turn.t)
+        self.goodput = self.goodput.after(turn.before, turn.event, turn.t)
         story = turn.decision.state.story
         self.steps, self.tokens = story.committed, story.tokens_total
         if isinstance(turn.event, StepCommitted) and isinstance(turn.before, Training):

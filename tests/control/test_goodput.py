@@ -104,6 +104,13 @@ def test_those_who_are_lost_at_one_moment_break_a_step_if_one_of_them_had_a_part
     assert broke == Goodput(t=0.0).after(TRAINING, member, 0.6) != Goodput(t=0.0)
 
 
+def test_before_the_first_node_a_worker_waits_for_ray_where_it_is_not_up():
+    waiting = WaitingForNodes(story=replace(STORY, nodes=(), next_worker=0), seats=())
+    comes_up, is_up = (Goodput(t=0.0, ray_is_up=up).after(waiting, Tick(), 60.0) for up in (False, True))
+    assert (comes_up.seconds["start"], comes_up.without_nodes_s) == (60.0, 0.0)
+    assert (is_up.total_s, is_up.without_nodes_s, is_up.t) == (0.0, 60.0, 60.0)
+
+
 def test_where_there_is_no_node_nobody_has_seconds():
     waiting = WaitingForNodes(story=replace(STORY, nodes=()), seats=())
     none = Goodput(t=0.0).after(waiting, Tick(), 60.0)
