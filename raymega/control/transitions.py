@@ -12,7 +12,7 @@ One table with its forbidden pairs written out: h11, `_state.py`.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from raymega.control import (
@@ -84,6 +84,9 @@ Of = (  # of one generation
 )  # fmt: skip
 
 
+TELLING = ("worker", "generation", "step", "after_step", "committed")  # of an event; the rest may be long
+
+
 class IllegalTransition(RaymegaBug):
     """An event that cannot happen in this state; facts: state, event."""
 
@@ -106,11 +109,13 @@ def decide(brain: Brain, state: State, event: Event, now: float) -> Decision:
 
 
 def _illegal(state: State, event: Event) -> IllegalTransition:
-    names = type(event).__name__, type(state).__name__
-    at = f"generation={state.story.generation}, committed={state.story.committed}"
+    names, story = (type(event).__name__, type(state).__name__), state.story
+    told = {field.name: getattr(event, field.name) for field in fields(event) if field.name in TELLING}
+    said = f"({', '.join(f'{name}={value!r}' for name, value in told.items())})" if told else ""
     return IllegalTransition(
-        f"{names[0]} cannot happen while {names[1]}({at}): {event}", state=names[1], event=names[0]
-    )
+        f"{names[0]}{said} cannot happen while {names[1]}(generation={story.generation}, committed={story.committed})",
+        state=names[1], event=names[0],
+    )  # fmt: skip
 
 
 _STEERING: dict[type, Row] = {

@@ -54,9 +54,9 @@ def measured_step(run: RunDirectory, *, step: int | None = None) -> Measured | N
     for file in files:
         try:
             trace = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not a trace of ours
+            return Measured(step=_step_of(file), rows=tuple(_rows(trace["traceEvents"])))
+        except (OSError, ValueError, LookupError, TypeError):  # not a trace of ours
             continue
-        return Measured(step=_step_of(file), rows=tuple(_rows(trace["traceEvents"])))
     return None
 
 

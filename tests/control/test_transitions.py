@@ -207,9 +207,10 @@ def test_what_cannot_happen_is_a_bug_and_says_where(state, event):
 def test_nothing_happens_to_a_run_that_is_over(state, event):
     assert TABLE[type(IN[state]), type(event)] == FORBIDDEN
     with pytest.raises(
-        IllegalTransition, match=f"{type(event).__name__} cannot happen while {type(IN[state]).__name__}"
-    ):
+        IllegalTransition, match=rf"{type(event).__name__}(\(.*\))? cannot happen while {type(IN[state]).__name__}\("
+    ) as told:
         decide(brain(), IN[state], event, 100.0)
+    assert len(str(told.value)) < 200, "whatever it carries"
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,14 @@ def test_a_line_that_is_broken_in_the_middle_is_an_error_that_names_it(tmp_path,
     (file,) = journals(tmp_path)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:4], broken + b"\n", *lines[5:]]))
-    with pytest.raises(StateError, match=r"000001.jsonl:5 is n|000001.jsonl: turn 4 cannot be read|'Nope'"):
+    with pytest.raises(StateError, match=r"000001.jsonl:5( is n| has no|: turn 4 cannot be read)"):
         list(read_entries(file))
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_that_is_broken_is_an_error_that_names_it(tmp_path, head: bytes):
     (tmp_path / "000001.jsonl").write_bytes(head + b"\n")
-    with pytest.raises(StateError, match=r"its head cannot be read|000001.jsonl:1 is no"):
+    with pytest.raises(StateError, match=r"000001.jsonl:1( is no| has no|: how a controller began cannot be read)"):
         read_head(tmp_path / "000001.jsonl")
 
 

@@ -11,6 +11,7 @@ run, or that a checkpoint or an end exists, is on the disk by then, which a kill
 step is not waited for, since it is in the workers too, nor is the order to leave a generation.
 """
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,12 +25,14 @@ from raymega.control.events import Event
 from raymega.control.loop import Turn
 from raymega.control.policy import Rules
 from raymega.control.states import Checkpoint
-from raymega.driver.records.json_lines import LineWriter, read_lines
+from raymega.driver.records.json_lines import LineWriter, Place, placed_lines
+from raymega.driver.records.line_shapes import HEAD_LINE, TURN_LINE
 from raymega.driver.records.tenure import Tenure
 from raymega.errors import StateError
 
 # Commands that need not be on the disk before they are carried out. Who takes over has everyone leave in any case.
 LIGHT = (WriteStep, Grant, Evaluate, FeedFrom, AbortGeneration)
+MOST_WORDS = 240  # letters of an error that are shown to people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,7 @@ class Journal:
 class JournalEntry:
     """One line, read back; `state` by name, `commands` as written."""
 
+    place: Place
     seq: int
     t: float
     event: Event
@@ -108,11 +112,12 @@ class JournalEntry:
 
 def read_head(file: Path) -> JournalHead:
     """How the journal's controller began. Raises: StateError if not even that was written."""
-    head = next(read_lines(file), None)
-    if head is None:
+    known = next(placed_lines(file, shape=HEAD_LINE), None)
+    if known is None:
         raise StateError(f"the journal {file} is empty: its controller died before it began")
+    place, head = known
     inherited, config = head.get("takes_over"), head.get("config")
-    with _as_this_program_writes(file, what="its head"):
+    with _as_this_program_writes(place, what="how a controller began"):
         return JournalHead(
             epoch=head["epoch"],
             t=head["t"],
@@ -127,18 +132,18 @@ def read_head(file: Path) -> JournalHead:
 def read_entries(file: Path, *, offset: int = 0) -> Iterator[JournalEntry]:
     """The journal's entries in order, those that begin at byte `offset` or later; a torn last line is none.
 
-    Raises: StateError naming the turn that is not as it was written.
+    Raises: StateError naming the line that is not as it was written.
     """
-    lines = read_lines(file, offset=offset)
-    if offset == 0:
-        next(lines, None)
-    for line in lines:
-        yield _entry(line, file=file)
+    with file.open("rb") as lines:
+        head = lines.readline()
+    for place, line in placed_lines(file, offset=max(offset, len(head)), shape=TURN_LINE):
+        yield _entry(line, place=place)
 
 
-def _entry(line: dict[str, Any], *, file: Path) -> JournalEntry:
-    with _as_this_program_writes(file, what=f"turn {line.get('seq', 'without a number')}"):
+def _entry(line: dict[str, Any], *, place: Place) -> JournalEntry:
+    with _as_this_program_writes(place, what=f"turn {line['seq']}"):
         return JournalEntry(
+            place=place,
             seq=line["seq"],
             t=line["t"],
             event=event_from_json(line["event"]),
@@ -149,13 +154,18 @@ def _entry(line: dict[str, Any], *, file: Path) -> JournalEntry:
 
 
 @contextmanager
-def _as_this_program_writes(file: Path, *, what: str) -> Iterator[None]:
+def _as_this_program_writes(place: Place, *, what: str) -> Iterator[None]:
     """Raise StateError for a line of JSON that says something else, or lacks something."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
-        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise StateError(
-            f"{file}: {what} cannot be read ({told}): it is damaged, or of another version of raymega. Put it back as "
-            "it was written, or read the run with that version"
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, StateError) as error:
+        raise unlike_written(place, what=f"{what} cannot be read", error=error) from error
+
+
+def unlike_written(place: Place, *, what: str, error: Exception) -> StateError:
+    """What to tell of a line that this program cannot have written as it stands there now."""
+    why = textwrap.shorten(f"{type(error).__name__}: {error}", width=MOST_WORDS, placeholder=" ..")
+    return StateError(
+        f"{place}: {what} ({why}): the line, or one before it, is damaged or of another version of raymega. Put it "
+        "back as it was written, or read the run with that version"
+    )

@@ -2,6 +2,7 @@
 
     {"step": 13, "loss": 7.12, "mesh": "dp=2 tp=1 pp=2", ..}                a step; null where a loss is not finite
     {"t": .., "seq": 7, "event": "RunEnded", "exit_code": 0, ..}            an event; some have more than others
+    {"seq": 7, "t": .., "event": {..}, "state": "Training", ..}             a turn of a journal
 
 Keys that are not named here may be there or not: readers take what is known.
 """
@@ -19,9 +20,11 @@ NUMBER_OR_NULL: Kinds = (int, float, NoneType)
 WORDS: Kinds = (str,)
 TRUTH: Kinds = (bool,)
 LIST: Kinds = (list,)
+SECTION: Kinds = (dict,)
+SECTION_OR_NULL: Kinds = (dict, NoneType)
 CALLED = {
     WHOLE: "a whole number", NUMBER: "a number", NUMBER_OR_NULL: "a number or null", WORDS: "text",
-    TRUTH: "true or false", LIST: "a list",
+    TRUTH: "true or false", LIST: "a list", SECTION: "an object", SECTION_OR_NULL: "an object or null",
 }  # fmt: skip
 
 
@@ -69,3 +72,7 @@ EVENT_LINE = Shape(
         "Resized": {"predicted_s": NUMBER_OR_NULL, "actual_s": NUMBER},
     },
 )  # fmt: skip
+HEAD_LINE = Shape(needs={"epoch": WHOLE, "t": NUMBER, "rules": SECTION, "checkpoint": SECTION_OR_NULL})
+TURN_LINE = Shape(
+    needs={"seq": WHOLE, "t": NUMBER, "event": SECTION, "state": WORDS, "commands": LIST, "reason": WORDS}
+)

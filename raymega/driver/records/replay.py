@@ -7,18 +7,20 @@
 Nothing but the run's directory is needed: the brain is pure, so the states need not have been written down.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from raymega.config.schema import Config
 from raymega.control.brain import brain_of
+from raymega.control.decision import Brain, Decision
 from raymega.control.loop import Turn
 from raymega.control.states import State, first_state
 from raymega.control.transitions import decide
-from raymega.driver.records.journal import JournalHead, read_entries, read_head
+from raymega.driver.records.journal import JournalEntry, JournalHead, read_entries, read_head, unlike_written
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.snapshot import Snapshot, read_snapshot
 from raymega.driver.records.tenure import journals
+from raymega.errors import RaymegaBug, StateError
 
 Chain = tuple[tuple[Path, JournalHead], ...]
 
@@ -71,12 +73,30 @@ def told(
         if start is not None:
             state, offset, start = start.state, start.offset, None
         elif head.takes_over is not None:
-            state = states[head.takes_over.epoch]
+            state = _taken_over(states, head.takes_over.epoch, file=file)
         yield head, None
         for entry in read_entries(file, offset=offset):
             if entry.seq > cuts.get(head.epoch, entry.seq):
                 break
-            decision = decide(brain, state, entry.event, entry.t)
+            decision = _decided(brain, state, entry)
             yield head, Turn(seq=entry.seq, t=entry.t, before=state, event=entry.event, decision=decision)
             state = decision.state
         states[head.epoch] = state
+
+
+def _taken_over(states: Mapping[int, State], epoch: int, *, file: Path) -> State:
+    if epoch not in states:
+        raise StateError(
+            f"{file} goes on where controller {epoch} stopped, whose journal is not there. Put {epoch:06d}.jsonl back "
+            "beside it"
+        )
+    return states[epoch]
+
+
+def _decided(brain: Brain, state: State, entry: JournalEntry) -> Decision:
+    """Decide again. Raises: StateError naming a line that cannot follow those before it."""
+    try:
+        return decide(brain, state, entry.event, entry.t)
+    except (RaymegaBug, AssertionError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        what = f"{type(entry.event).__name__} does not follow from what is written before it"
+        raise unlike_written(entry.place, what=what, error=error) from error

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from raymega.control.goodput import CATEGORIES, GOOD
 from raymega.errors import StateError
@@ -44,11 +45,20 @@ class WorkerTime:
 def read_times(file: Path) -> tuple[WorkerTime, ...]:
     """All workers that a run has had; none where nothing was written. Raises: StateError for a file that is torn."""
     try:
-        return tuple(WorkerTime(**line) for line in json.loads(file.read_text(encoding="utf-8")))
+        return tuple(_time_of(line) for line in json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError) as error:
         raise StateError(f"{file} cannot be read: {error}. Move it away: it holds figures only") from error
+
+
+def _time_of(line: Mapping[str, Any]) -> WorkerTime:  # Any: JSON
+    """Raises: TypeError, ValueError for one that was not written as this program writes it."""
+    time = WorkerTime(**line)
+    other = set(time.seconds) - set(CATEGORIES_OF_WORKERS)
+    if other:
+        raise ValueError(f"{time.worker} has seconds of {', '.join(sorted(other))}, which this version does not know")
+    return time
 
 
 def by_worker(times: Iterable[WorkerTime]) -> dict[WorkerId, dict[str, float]]:
