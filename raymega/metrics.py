@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+GENERATIONS = 1_000_000  # of one controller
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
@@ -15,6 +17,7 @@ class StepRecord:
     Args:
         step: committed steps after it, from 1.
         grad_norm: before clipping.
+        generation: the membership that made it: GENERATIONS * controller + its number.
         tokens: trained tokens of this step; `tokens_total`: of all steps up to it.
         first_sample: position of the step's first sample from 0, never reset by epochs.
         mesh: as `dp=2 tp=2 pp=2`.
@@ -52,6 +55,16 @@ class StepRecord:
         numbers = ("loss", "grad_norm", "val_loss")
         known: dict[str, Any] = {**line, **{key: math.nan for key in numbers if line.get(key, 0.0) is None}}
         return cls(**known)
+
+
+def generation_words(generation: int) -> str:
+    """A generation, which is (controller, number) as one growing integer, for people.
+
+    >>> generation_words(1_000_003), generation_words(2_000_004)
+    ('generation 3', 'generation 4 of controller 2')
+    """
+    controller, number = divmod(generation, GENERATIONS)
+    return f"generation {number}" + (f" of controller {controller}" if controller > 1 else "")
 
 
 def _finite(value: object) -> object:

@@ -20,6 +20,7 @@ from raymega.checkpoint.find import read_manifest, reading
 from raymega.checkpoint.load import read_tensor
 from raymega.checkpoint.safetensors_header import Entry, header_bytes
 from raymega.checkpoint.store import Store, open_store, write_bytes
+from raymega.config.fault import counted
 from raymega.errors import ConfigError, StateError
 from raymega.layout.checkpoint_manifest import Manifest, TensorInfo
 
@@ -39,7 +40,8 @@ class Exported:
 
     def __str__(self) -> str:
         return (
-            f"step {self.step}: {self.tensors} tensors, {self.size_bytes / 1e6:,.1f} MB -> {self.place}: "
+            f"step {self.step}: {counted(self.tensors, noun='tensor')}, {self.size_bytes / 1e6:,.1f} MB -> "
+            f"{self.place}: "
             f"{', '.join(self.files[:3])}{', ..' if len(self.files) > 3 else ''}"
         )
 

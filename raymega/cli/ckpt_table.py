@@ -13,7 +13,7 @@ def table(rows: Iterable[CheckpointRow]) -> str:
     lines: list[str] = []
     for row in rows:
         step = f"step-{row.step}" if row.step is not None else row.place
-        samples = f"{row.samples:,} samples" if row.samples is not None else ""
+        samples = counted(row.samples, noun="sample") if row.samples is not None else ""
         size = f"{row.size_bytes / 1e6:,.1f} MB" if row.size_bytes is not None else ""
         state = f"  state {row.state}" if row.state is not None else ""
         lines.append(f"{step:<14}{row.standing:<13}{samples:>20}{size:>14}{state}".rstrip())

@@ -1,5 +1,6 @@
 """What `raymega train --dry-run` prints: the config as it would run, and what it adds up to."""
 
+from raymega.config.fault import counted
 from raymega.config.load import to_yaml
 from raymega.config.resolve import resolve
 from raymega.config.schema import Config
@@ -31,6 +32,6 @@ def dry_run_text(config: Config) -> str:
         f"{to_yaml(resolved)}"
         f"# mesh: dp={mesh[0]} tp={mesh[1]} pp={mesh[2]}\n"
         f"# parameters: {parameters:,}; weights, gradients and moments of a replica: {state / 1e9:,.2f} GB\n"
-        f"# a step: {training.batch_size // training.micro_batch_size} micro-batches, "
+        f"# a step: {counted(training.batch_size // training.micro_batch_size, noun='micro-batch')}, "
         f"{training.batch_size * seq_len:,} tokens, {flops / 1e12:,.2f} TFLOP"
     )

@@ -1,5 +1,6 @@
 """What `raymega data prepare` says: what was made, and what to write into a config."""
 
+from raymega.config.fault import counted
 from raymega.config.load import to_line
 from raymega.data.manifest import TOKENIZER
 from raymega.driver.data_prepare import prepare
@@ -32,7 +33,7 @@ def prepared_text(
     used = str(spec) if spec.exists() else made.manifest.tokenizer.name
     return "\n".join(
         [
-            f"{made.num_files:,} files -> {made.directory}",
+            f"{counted(made.num_files, noun='file')} -> {made.directory}",
             *splits,
             to_line("data", {"train": str(made.directory), "tokenizer": used, "seq_len": seq_len}),
         ]

@@ -81,7 +81,8 @@ class SimulationReport:
         cost = "" if price is None else f", $ {price:,.3g} per million tokens"
         lines = [self.unused] if self.unused else []
         lines += [
-            f"{time_words(done.duration_s)} on {trace.average:.1f} of {trace.most} nodes of {done.node_devices}, "
+            f"{time_words(done.duration_s)} on {trace.average:.1f} of {counted(trace.most, noun='node')} of "
+            f"{done.node_devices}, "
             f"{counted(trace.changes, noun='change')}; a step of all takes {done.full_step_s:,.3g} s"
             f"{_precision_words(done.scenario)}",
             "",
@@ -192,8 +193,9 @@ def _within(trace: NodeTrace, *, cluster: Cluster, source: str) -> NodeTrace:
     """`trace`, if the cluster has as many nodes. Raises: ConfigError if not."""
     if trace.most > len(cluster.nodes):
         raise ConfigError(
-            f"--trace: {source} has up to {trace.most:,} nodes; the cluster has {len(cluster.nodes):,}, and shares are "
-            f"of all of it. Give a --cluster of {trace.most:,} nodes."
+            f"--trace: {source} has up to {counted(trace.most, noun='node')}; the cluster has "
+            f"{len(cluster.nodes):,}, and shares are "
+            f"of all of it. Give a --cluster of {counted(trace.most, noun='node')}."
         )
     return trace
 

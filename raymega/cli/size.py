@@ -54,7 +54,7 @@ class SizeReport:
             *(f"{machine:<18} {reason}" for machine, reason in self.sizing.without),
             "assumed:",
             f"  prices of {prices.date}: {prices.source}",
-            f"  {need.precision}, steps of {need.job.batch_size} samples of {need.job.seq_len} tokens",
+            f"  {need.precision}, steps of {counted(need.job.batch_size, noun='sample')} of {need.job.seq_len} tokens",
             f"  {need.goodput:.0%} of the time is kept; `raymega simulate` tells for a cluster that loses machines",
             "  speeds are predicted with constants that were fitted on published runs of A100",
             *([f"  {self.assumed}"] if self.assumed else []),

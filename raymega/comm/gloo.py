@@ -23,6 +23,7 @@ from raymega.comm.rendezvous import Rendezvous
 from raymega.comm.sockets import Address, Connection, cut, new_connections, new_listeners, open_sockets
 from raymega.comm.solo import SoloGroup
 from raymega.comm.traffic import Traffic
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 
 _Gloo: Any = dist.ProcessGroupGloo  # Any: torch's stub lacks most of it
@@ -85,7 +86,7 @@ class GlooFabric:
 
     def _check(self, key: str) -> None:
         if self._aborted.is_set():
-            raise group_broken(key, reason=f"{self.me} aborted generation {self.generation}")
+            raise group_broken(key, reason=f"{self.me} aborted {generation_words(self.generation)}")
 
     def _build(self, spec: GroupSpec) -> Group:
         rank, size = spec.members.index(self.me), len(spec.members)

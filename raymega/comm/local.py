@@ -18,6 +18,7 @@ from raymega.comm.local_hub import LocalHub, WorkerKilled
 from raymega.comm.local_room import Parcel, Room
 from raymega.comm.solo import SoloGroup
 from raymega.comm.traffic import Traffic
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 
 __all__ = ["LocalFabric", "LocalGroup", "LocalHub", "WorkerKilled"]
@@ -149,7 +150,7 @@ class LocalFabric:
 
     def group(self, spec: GroupSpec) -> Group:
         if self._aborted:
-            raise group_broken(spec.key, reason=f"{self.me} aborted generation {self.generation}")
+            raise group_broken(spec.key, reason=f"{self.me} aborted {generation_words(self.generation)}")
         if spec.key in self._groups:
             return self._groups[spec.key]
         self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self._build(spec)

@@ -35,6 +35,7 @@ from raymega.comm.sockets import Address
 from raymega.comm.solo import SoloGroup
 from raymega.comm.traffic import Traffic
 from raymega.errors import ClusterError
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 
 _torch: Any = dist  # Any: a build without CUDA lacks ProcessGroupNCCL, and torch's stub most of its methods
@@ -239,7 +240,7 @@ class NcclFabric:
 
     def group(self, spec: GroupSpec) -> Group:
         if self._aborted:
-            raise group_broken(spec.key, reason=f"{self.me} aborted generation {self.generation}")
+            raise group_broken(spec.key, reason=f"{self.me} aborted {generation_words(self.generation)}")
         if spec.key not in self._groups:
             self._groups[spec.key] = SoloGroup(spec=spec) if len(spec.members) == 1 else self.build(spec)
         return self._groups[spec.key]

@@ -64,9 +64,24 @@ def counted(number: int, *, noun: str) -> str:
         return f"{number:,} {noun}"
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
-    return f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
 
 
 def are(number: int) -> str:
     """What so many things do: `1 device is left`, `2 devices are left`."""
     return "is" if number == 1 else "are"
+
+
+def were(number: int) -> str:
+    """The same of what is past: `1 step was skipped`."""
+    return "was" if number == 1 else "were"
+
+
+def have(number: int) -> str:
+    """The same of what they have: `1 copy has no place`."""
+    return "has" if number == 1 else "have"
+
+
+def does(number: int, *, verb: str) -> str:
+    """The same of any regular verb: `1 worker stays`, `2 workers stay`."""
+    return f"{verb}s" if number == 1 else verb

@@ -56,7 +56,7 @@ def _microbatches_divide_the_batch(config: Config) -> Fault | None:
     dp = number(config.parallelism.data_parallel_size)
     problem = (
         f"{batch} is not a multiple of micro_batch_size {micro}; "
-        f"batch_size = micro_batch_size {micro} x micro-batches of a step, shared by dp={dp} replicas"
+        f"batch_size = micro_batch_size {micro} x micro-batches of a step, shared by dp={counted(dp, noun='replica')}"
     )
     fits, even = choices.batch_sizes(config), choices.even_batch_sizes(config)
     shared = "" if even == fits else f" ({one_of(even)} give each replica as many)"
@@ -71,7 +71,7 @@ def _every_replica_has_a_microbatch(config: Config) -> Fault | None:
     if count >= dp:
         return None
     problem = (
-        f"{dp} replicas, but only {counted(count, noun='micro-batch')} in a step "
+        f"{counted(dp, noun='replica')}, but only {counted(count, noun='micro-batch')} in a step "
         f"(batch_size {batch} / micro_batch_size {micro})"
     )
     sizes = choices.micro_batch_sizes(config)
@@ -99,7 +99,10 @@ def _warmup_ends_before_decay(config: Config) -> Fault | None:
         return Fault(key=key, problem=problem, way_out="Leave it out, or set lr_schedule to linear or cosine")
     if training.warmup_samples <= training.decay_samples:
         return None
-    problem = f"the schedule ends at {training.decay_samples} samples, inside a warm-up of {training.warmup_samples}"
+    problem = (
+        f"the schedule ends at {counted(training.decay_samples, noun='sample')}, inside a warm-up of "
+        f"{training.warmup_samples}"
+    )
     return Fault(
         key=key, problem=problem, way_out=f"Use {training.warmup_samples} or more, or a shorter warmup_samples"
     )

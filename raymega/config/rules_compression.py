@@ -1,7 +1,7 @@
 """Rules about gradients that are sent with fewer bits: it pays, and what is left of them is nowhere copied or saved."""
 
 from raymega.config.choices import number
-from raymega.config.fault import Fault
+from raymega.config.fault import Fault, counted
 from raymega.config.rules_mesh import DP
 from raymega.config.schema import Config
 
@@ -15,7 +15,10 @@ def it_sends_less(config: Config) -> Fault | None:
     kind, dp = config.parallelism.grad_compression, number(config.parallelism.data_parallel_size)
     if kind == "none" or dp <= MOST_REPLICAS[kind]:
         return None
-    problem = f"{kind} between dp={dp} replicas sends more than no compression; it pays up to {MOST_REPLICAS[kind]}"
+    problem = (
+        f"{kind} between dp={counted(dp, noun='replica')} sends more than no compression; it pays up "
+        f"to {MOST_REPLICAS[kind]}"
+    )
     other = [name for name, most in MOST_REPLICAS.items() if dp <= most]
     return Fault(key=KEY, problem=problem, way_out=f"Use none{', or ' + other[0] if other else ''}, or a smaller {DP}")
 

@@ -64,7 +64,7 @@ def every_stage_has_a_layer(config: Config) -> Fault | None:
     layers, pp = config.model.num_layers, number(config.parallelism.pipeline_model_parallel_size)
     if pp <= layers:
         return None
-    problem = f"{pp} stages for {counted(layers, noun='layer')}; every stage has at least one"
+    problem = f"{counted(pp, noun='stage')} for {counted(layers, noun='layer')}; every stage has at least one"
     return Fault(key=PP, problem=problem, way_out=f"Use {at_most(layers)}, or model.num_layers {pp} or more")
 
 
@@ -75,8 +75,11 @@ def layers_per_stage_add_up(config: Config) -> Fault | None:
     if given is None or (sum(given) == layers and pp in ("auto", len(given))):
         return None
     stages = min(layers, len(given) if pp == "auto" else pp)
-    problem = f"{list(given)} has {len(given)} stages and {sum(given)} layers; the model has {layers} layers"
-    wanted = "" if pp == "auto" else f", the mesh {pp} stages"
+    problem = (
+        f"{list(given)} has {counted(len(given), noun='stage')} and "
+        f"{counted(sum(given), noun='layer')}; the model has {counted(layers, noun='layer')}"
+    )
+    wanted = "" if pp == "auto" else f", the mesh {counted(pp, noun='stage')}"
     way_out = f"Use {list(choices.balanced(layers, stages))}, or leave it out"
     return Fault(key="parallelism.layers_per_stage", problem=problem + wanted, way_out=way_out)
 
@@ -90,7 +93,7 @@ def the_mesh_fits_the_devices(config: Config) -> Fault | None:
     )
     if devices is None or dp * tp * pp <= devices:
         return None
-    problem = f"dp={dp} tp={tp} pp={pp} needs {dp * tp * pp} devices; {devices} are given"
+    problem = f"dp={dp} tp={tp} pp={pp} needs {counted(dp * tp * pp, noun='device')}; {devices} are given"
     smaller = devices // (tp * pp)
     way_out = f"Use data_parallel_size {smaller}" if smaller else "Use a smaller tp or pp"
     return Fault(key="run.devices", problem=problem, way_out=f"{way_out}, or run.devices {dp * tp * pp}")
@@ -105,5 +108,5 @@ def the_least_devices_are_within_reach(config: Config) -> Fault | None:
         most = number(sizes[0]) * number(sizes[1]) * number(sizes[2])
     if most is None or least <= most:
         return None
-    problem = f"the run ends below {least} devices, but starts with {most}"
+    problem = f"the run ends below {counted(least, noun='device')}, but starts with {most}"
     return Fault(key="elastic.min_devices", problem=problem, way_out=f"Use {at_most(most)}")

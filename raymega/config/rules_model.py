@@ -2,7 +2,7 @@
 
 from raymega.config import choices
 from raymega.config.choices import near
-from raymega.config.fault import Fault, one_of
+from raymega.config.fault import Fault, counted, one_of
 from raymega.config.schema import Config, ModelConfig
 
 
@@ -12,7 +12,7 @@ def heads_cut_the_hidden_size(config: Config) -> Fault | None:
     if model.custom or model.head_size or model.hidden_size % model.num_attention_heads == 0:
         return None
     fits = near(choices.head_counts(config), model.num_attention_heads)
-    problem = f"{model.num_attention_heads} heads do not divide hidden_size {model.hidden_size}"
+    problem = f"{counted(model.num_attention_heads, noun='head')} do not divide hidden_size {model.hidden_size}"
     way_out = f"Use {one_of(fits)} heads, or give model.head_size" if fits else "Use an even hidden_size"
     return Fault(key="model.num_attention_heads", problem=problem, way_out=way_out)
 
@@ -22,7 +22,7 @@ def kv_heads_divide_the_heads(config: Config) -> Fault | None:
     heads, kv = config.model.num_attention_heads, choices.kv_heads(config)
     if config.model.custom or heads % kv == 0:
         return None
-    problem = f"{kv} kv heads do not divide {heads} heads; each serves as many queries as the others"
+    problem = f"{kv} kv heads do not divide {counted(heads, noun='head')}; each serves as many queries as the others"
     fits = one_of(near(choices.divisors(heads), kv))
     return Fault(key="model.num_key_value_heads", problem=problem, way_out=f"Use {fits}")
 

@@ -4,7 +4,7 @@ Any number of micro-batches goes with any of them, but for a table of actions, w
 """
 
 from raymega.config.choices import CHUNKS_OF, chunks, is_table, number
-from raymega.config.fault import Fault, nearest, one_of
+from raymega.config.fault import Fault, counted, nearest, one_of
 from raymega.config.schema import Config
 
 KEY, CHUNKS = "parallelism.schedule", "parallelism.chunks"
@@ -29,7 +29,8 @@ def the_schedule_runs_the_chunks(config: Config) -> Fault | None:
     if is_table(name):
         return Fault(key=CHUNKS, problem=f"{given} given, but {name} says it itself", way_out="Leave it out")
     others = "1f1b, zb-h1 or zb-h2" if given == 1 else "interleaved"
-    problem = f"{name} runs {'one chunk' if fits[0] == 1 else f'{fits[0]} chunks'} a stage, not {given}"
+    usual = fits[0] or 1
+    problem = f"{name} runs {'one chunk' if usual == 1 else counted(usual, noun='chunk')} a stage, not {given}"
     return Fault(key=CHUNKS, problem=problem, way_out=f"Leave it out, or set schedule to {others}")
 
 
@@ -48,7 +49,10 @@ def every_chunk_has_a_layer(config: Config) -> Fault | None:
     count, most = chunks(config), layers // pp
     if pp == 1 or count * pp <= layers or pp > layers or the_schedule_runs_the_chunks(config):
         return None
-    problem = f"{pp} stages of {count} chunks for {layers} layers; every chunk has at least one"
+    problem = (
+        f"{counted(pp, noun='stage')} of {counted(count, noun='chunk')} for "
+        f"{counted(layers, noun='layer')}; every chunk has at least one"
+    )
     smaller = f"pipeline_model_parallel_size {layers // count} or less" if layers // count > 1 else "schedule 1f1b"
     fewer = f"chunks {most} or less, " if most > 1 and config.parallelism.chunks else ""
     return Fault(key=KEY, problem=problem, way_out=f"Use {fewer}{smaller}, or model.num_layers {count * pp} or more")

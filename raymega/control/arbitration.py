@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raymega.errors import RaymegaBug
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 
 
@@ -100,7 +101,7 @@ def rule(
     promised = {name: given[name] for name in living if name in given}
     silent = tuple(name for name in living if name not in promised)
     if silent:
-        return Wait(on=silent, reason=f"{', '.join(silent)} has not promised generation {generation}")
+        return Wait(on=silent, reason=f"{', '.join(silent)} has not promised {generation_words(generation)}")
     decisions = _decisions(promised, heard)
     version = _newest({*decisions, *(promise.held for promise in promised.values() if promise.held is not None)})
     decided = decisions.get(version)

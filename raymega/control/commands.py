@@ -15,6 +15,7 @@ time is answered by an event.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raymega.config.fault import counted, were
 from raymega.control.arbitration import Decided
 from raymega.control.course import Rates
 from raymega.control.states import Checkpoint, Seat
@@ -205,7 +206,8 @@ class WriteRepair:
     @property
     def reason(self) -> str:
         """The sentence for people."""
-        again = f"{self.missing} actions were left to do, {self.recomputed} of them perhaps a second time"
+        again = f"{counted(self.missing, noun='action')} {were(self.missing)} left to do, "
+        again += f"{self.recomputed} of them perhaps a second time"
         return f"step {self.step} is repaired {self.actual_s:.2f} s after the last sign of life of the lost; {again}"
 
 

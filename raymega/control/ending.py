@@ -58,11 +58,17 @@ def give_up(state: State, *, exit_code: int, reason: str, details: str = "") -> 
     return Decision(state=over, commands=_farewell(state, over, resumable=True), reason=told)
 
 
+def all_done(steps: int) -> str:
+    """How a run says that it did what it was asked for."""
+    done = "its only step is" if steps == 1 else f"all {counted(steps, noun='step')} are"
+    return f"{done} committed and saved"
+
+
 def finish(brain: Brain, state: Saving) -> Decision:
     """All steps that were left to do are committed and saved."""
     story, steps = state.story, brain.rules.steps
     if story.committed == steps:
-        return end(state, exit_code=0, reason=f"all {steps} steps are committed and saved", resumable=False)
+        return end(state, exit_code=0, reason=all_done(steps), resumable=False)
     assert state.stop is not None, "a run without a stop saves last at its last step"
     code = stop_exit_code(state.stop.by, saved=True)
     return end(state, exit_code=code, reason=f"{state.stop.reason}: stopped and saved at step {story.committed}")
@@ -72,7 +78,7 @@ def end_saved(brain: Brain, state: Settling, why: str) -> Decision:
     """No step is left, and the last save is complete, whatever has broken since."""
     story, steps = state.story, brain.rules.steps
     if story.committed >= steps:
-        return end(state, exit_code=0, reason=f"all {steps} steps are committed and saved; {why}", resumable=False)
+        return end(state, exit_code=0, reason=f"{all_done(steps)}; {why}", resumable=False)
     assert state.stop is not None, "a run without a stop saves last at its last step"
     code = stop_exit_code(state.stop.by, saved=True)
     return end(state, exit_code=code, reason=f"{state.stop.reason}: stopped and saved at step {story.committed}; {why}")

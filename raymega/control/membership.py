@@ -39,6 +39,7 @@ from raymega.control.states import (
     seats_of,
     with_story,
 )
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 
 Live = WaitingForNodes | Starting | Restoring | Training | Moving | Stopping | Saving | Settling
@@ -131,7 +132,7 @@ def generation_left(brain: Brain, state: Live, event: GenerationLeft, now: float
 
     Whoever has no part in it any more, as after a move of state, is free to go.
     """
-    told = f"{event.worker} left generation {event.generation}: {event.reason}"
+    told = f"{event.worker} left {generation_words(event.generation)}: {event.reason}"
     members = frozenset(members_of(state))
     answer = tuple(_leaver(said) for said in (event, *event.also) if said.worker in members)
     if not answer:
@@ -168,7 +169,7 @@ def workers_ready(brain: Brain, state: Starting | Restoring, event: WorkersReady
         return save_last(training, state.stop, now)
     if isinstance(state, Restoring) and state.stop is not None:
         return stop_after(brain, training, state.stop)
-    ready = f"{plan.mesh} is ready in generation {story.generation}; training goes on after step"
+    ready = f"{plan.mesh} is ready in {generation_words(story.generation)}; training goes on after step"
     reason = f"{ready} {story.committed} of {brain.rules.steps}"
     if isinstance(state, Restoring):
         training, granted = grant_next(brain.rules, training)
@@ -195,7 +196,7 @@ def starting_takes_time(brain: Brain, state: Starting | Restoring, event: Tick, 
     waited_s = now - state.since
     if waited_s <= brain.rules.start_timeout_s:
         return Decision(state=state)
-    sign = Sign(reason=f"generation {state.story.generation} was not ready after {waited_s:.0f} s")
+    sign = Sign(reason=f"{generation_words(state.story.generation)} was not ready after {waited_s:.0f} s")
     return break_generation(brain, state, sign, now)
 
 

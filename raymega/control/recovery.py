@@ -41,7 +41,7 @@ from raymega.control.policy import RESUMABLE, Rules, back_off_s, settle_s
 from raymega.control.preparing import with_step_price
 from raymega.control.repairing import CannotMend, Mend, after, assignment_of, is_last_save, is_of_nodes, mend
 from raymega.control.restoring import find, is_restoring, reason_of, restore
-from raymega.control.seating import number_of, seated
+from raymega.control.seating import number_of, seated, staff_of
 from raymega.control.states import (
     GENERATIONS,
     Checkpoint,
@@ -217,8 +217,7 @@ def begin(brain: Brain, state: WaitingForNodes, now: float, *, cause: str = "") 
     except PlanError as error:
         why = f"{cause}; {error.message}" if cause else error.message
         return give_up(state, exit_code=error.exit_code if _is_first(state.story) else RESUMABLE, reason=why)
-    kept = len({seat.worker for seat in state.seats} & set(planned.plan.workers))
-    staff = f"{kept} workers stay, {len(planned.plan.workers) - kept} are started"
+    staff = staff_of(planned.plan, before=state.seats)
     reason = "; ".join(part for part in (cause, staff, planned.reason) if part)
     return _assign(state, planned.plan, seats, now, resume=from_checkpoint(state.story), reason=reason)
 

@@ -1,11 +1,11 @@
 """Which devices have a seat in the next generation: survivors keep theirs, free devices are taken for the plan only."""
 
-from raymega.config.fault import are, counted
+from raymega.config.fault import are, counted, does
 from raymega.control.decision import Brain, Planned
 from raymega.control.fitting import fitting
 from raymega.control.states import Seat, Story, WaitingForNodes
 from raymega.errors import PlanError, RaymegaBug
-from raymega.plan.plan import WorkerId
+from raymega.plan.plan import Plan, WorkerId
 
 
 def seated(brain: Brain, state: WaitingForNodes) -> tuple[tuple[Seat, ...], Planned]:
@@ -52,3 +52,11 @@ def free_seats(seats: tuple[Seat, ...], *, story: Story, avoided: frozenset[str]
 def number_of(worker: WorkerId) -> int:
     """Workers are numbered in the order in which they are started."""
     return int(worker.removeprefix("w"))
+
+
+def staff_of(plan: Plan, *, before: tuple[Seat, ...]) -> str:
+    """Who stays and who is new, for people."""
+    kept = len({seat.worker for seat in before} & set(plan.workers))
+    fresh = len(plan.workers) - kept
+    stays = f"{counted(kept, noun='worker')} {does(kept, verb='stay')}"
+    return f"{stays}, {fresh} {are(fresh)} started"

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from raymega.control.broken import Leaver, RepairUnderway
 from raymega.control.changing import Change, MoveUnderway, Weighed
-from raymega.control.story import GENERATIONS, Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
+from raymega.control.story import Checkpoint, NodeDevices, Seat, Stop, StopBy, Story
+from raymega.metrics import GENERATIONS
 from raymega.plan.plan import Plan, WorkerId
 
 __all__ = ["GENERATIONS", "Checkpoint", "NodeDevices", "Seat", "Stop", "StopBy", "Story"]

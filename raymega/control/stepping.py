@@ -10,6 +10,7 @@ rank 0's report of k is heard of. What comes early is kept until then.
 
 from dataclasses import replace
 
+from raymega.config.fault import counted, were
 from raymega.control.broken import RepairUnderway
 from raymega.control.commands import Command, PublishCheckpoint, WriteRepair
 from raymega.control.decision import Brain, Decision
@@ -45,7 +46,8 @@ def step_committed(brain: Brain, state: Training | Stopping, event: StepCommitte
         reason = f"step {event.step} was skipped, since {event.reason}, which is the lowest. {way_out}"
         return _then(written, give_up(after, exit_code=NonFiniteError.exit_code, reason=reason))
     if training.story.skipped_in_row > brain.rules.max_nonfinite_steps:
-        reason = f"{training.story.skipped_in_row} steps in a row were not finite, up to step {event.step}"
+        skipped = training.story.skipped_in_row
+        reason = f"{counted(skipped, noun='step')} in a row {were(skipped)} not finite, up to step {event.step}"
         return _then(written, give_up(after, exit_code=NonFiniteError.exit_code, reason=reason))
     training, publish = _published(training)
     commands = (*leave, *written, *publish)

@@ -11,11 +11,10 @@ from typing import Literal
 from raymega.control.arbitration import Decided
 from raymega.control.course import Course
 from raymega.control.outlook import Outlook
-from raymega.metrics import StepRecord
+from raymega.metrics import GENERATIONS, StepRecord
 from raymega.plan.plan import WorkerId
 
 StopBy = Literal["user", "interrupt", "terminate", "hangup", "client_gone", "deadline"]
-GENERATIONS = 1_000_000  # of one controller
 RECENT_TOKENS = 512  # steps, and so the most between two copies of state
 
 

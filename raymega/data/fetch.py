@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from raymega.config.fault import counted
 from raymega.data.pack import PackedRows
 from raymega.data.token_file import TokenSplit, columns_of, mask_bits, pack_mask, unpack_mask
 from raymega.errors import RaymegaBug
@@ -100,7 +101,9 @@ class ValidFetch:
 def batches_of(table: pa.Table, *, batch_size: int) -> Iterator[HostBatch]:
     """The steps in a table that a fetch made; arrays are copies, so that the table's memory can go."""
     if table.num_rows % batch_size:
-        raise RaymegaBug(f"{table.num_rows} rows came for steps of {batch_size}; a step is never short.")
+        raise RaymegaBug(
+            f"{counted(table.num_rows, noun='row')} came for steps of {batch_size}; a step is never short."
+        )
     columns = columns_of(table)
     steps = columns["step"].to_numpy().reshape(-1, batch_size)
     samples = columns["sample"].to_numpy().reshape(-1, batch_size)

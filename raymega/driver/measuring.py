@@ -27,6 +27,7 @@ import torch
 from raymega.comm.gloo import GlooFabric
 from raymega.comm.group import Group, GroupSpec
 from raymega.comm.store import RendezvousStore
+from raymega.config.fault import counted
 from raymega.driver.process.children import running
 from raymega.errors import ClusterError
 
@@ -126,8 +127,8 @@ def device_words(device: str) -> str:
 
 def hardware_words(device: str) -> str:
     """What a calibration holds for."""
-    cores, memory = os.cpu_count(), psutil.virtual_memory().total / 2**30
-    return f"{device_words(device)}, {cores} cores, {memory:.0f} GiB, torch {torch.__version__}"
+    cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total / 2**30
+    return f"{device_words(device)}, {counted(cores, noun='core')}, {memory:.0f} GiB, torch {torch.__version__}"
 
 
 def fingerprint(words: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from raymega.config.fault import are, counted, does
 from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
 from raymega.layout.reshard import Layout, moves
@@ -113,7 +114,8 @@ def certify(
     moved = moves(old=old_layout, new=new_layout, alive=frozenset(transition.senders), node_of=transition.node_of)
     num_bytes = sum(move.box.num_elements for move in moved) * len(kinds) * ELEMENT_BYTES
     return Certified(
-        reason=f"the state of {step} steps is whole on {new.mesh}: {len(specs)} tensors in {len(kinds)} kinds are "
+        reason=f"the state of {counted(step, noun='step')} is whole on {new.mesh}: "
+        f"{counted(len(specs), noun='tensor')} in {counted(len(kinds), noun='kind')} {are(len(specs))} "
         f"each there once, with the bits they had on {transition.old.mesh}; {num_bytes:,} bytes had to travel",
         bytes_moved=num_bytes,
     )
@@ -213,7 +215,10 @@ def _counter_faults(told: Iterable[StatePart], *, step: int, position: int) -> I
         if part.step != step:
             yield f"{who} holds the state of step {part.step}, not of step {step}"
         if part.position != position:
-            yield f"{who} would go on at sample {part.position}; {step} steps end before sample {position}"
+            yield (
+                f"{who} would go on at sample {part.position}; {counted(step, noun='step')} "
+                f"{does(step, verb='end')} before sample {position}"
+            )
         if part.skipped != skipped:
             yield f"{who} counts {part.skipped} skipped steps where others count {skipped}"
         if part.lr != lr:
@@ -221,7 +226,10 @@ def _counter_faults(told: Iterable[StatePart], *, step: int, position: int) -> I
         if part.loss_scale != scale:
             yield f"{who} has the loss scale {part.loss_scale} where others have {scale}"
         if part.updates != step - skipped:
-            yield f"{who} has made {part.updates} updates; {step} steps, {skipped} skipped, make {step - skipped}"
+            yield (
+                f"{who} has made {counted(part.updates, noun='update')}; {counted(step, noun='step')}, {skipped} "
+                f"skipped, {does(step, verb='make')} {step - skipped}"
+            )
 
 
 def _usual(values: Iterable[float]) -> float:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from raymega.config.fault import counted
+from raymega.config.fault import counted, have
 from raymega.layout.param_layout import holdings
 from raymega.layout.param_spec import ParamSpec
 from raymega.plan.cluster import ZONE_LABEL, is_spot
@@ -133,10 +133,11 @@ def _reason(num_rings: int, routes: list[CopyRoute], *, short: int, near: int, t
         return f"no copies: the replicas of every box lie on more than {counted(tolerate, noun='node')}"
     owners = len({route.owner for route in routes})
     parts = [
-        f"{owners} of {num_rings} shards of a stage are copied, to outlive the loss of {counted(tolerate, noun='node')}"
+        f"{owners} of {counted(num_rings, noun='shard')} of a stage are copied, to outlive the loss of "
+        f"{counted(tolerate, noun='node')}"
     ]
     if near:
         parts.append(f"{near} of the copies lie on their owner's node, the only one there is")
     if short:
-        parts.append(f"{short} copies have no place: there are too few nodes")
+        parts.append(f"{counted(short, noun='copy')} {have(short)} no place: there are too few nodes")
     return "; ".join(parts)

@@ -13,6 +13,7 @@ mesh_history_picture    a bar for each worker, as long as it had a place, in the
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from raymega.config.fault import counted
 from raymega.pictures.colors import DOING, EVENTS, LOST, STANDBY, stage_color
 from raymega.pictures.scale import Scale, time_ticks, time_words
 from raymega.pictures.svg import FAINT, PAPER, RULE, WIDTH, Svg, box, fits, legend, line, picture, text
@@ -70,7 +71,7 @@ def mesh_picture(plan: Plan, *, nodes: Mapping[str, str], spot: Collection[str] 
     parts += [text(f"replica {row}", x=4, y=HEAD_H + row * CELL_H + 26, bold=True) for row in range(shown)]
     height = HEAD_H + shown * CELL_H + 4
     if shown < mesh.dp:
-        parts.append(text(f"and {mesh.dp - shown} replicas more", x=4, y=height + 10, color=FAINT))
+        parts.append(text(f"and {counted(mesh.dp - shown, noun='replica')} more", x=4, y=height + 10, color=FAINT))
         height += 18
     return picture(parts, width=SIDE_W + mesh.pp * mesh.tp * CELL_W + 4, height=height, title=f"mesh {mesh}")
 
@@ -124,7 +125,7 @@ def mesh_history_picture(stays: Sequence[Stay], *, doings: Sequence[Doing], begi
     parts += _clock(across, end_s, y=bottom)
     height = bottom + 30
     if len(shown) < len(rows):
-        parts.append(text(f"and {len(rows) - len(shown)} workers more", x=8, y=height + 6, color=FAINT))
+        parts.append(text(f"and {counted(len(rows) - len(shown), noun='worker')} more", x=8, y=height + 6, color=FAINT))
         height += 16
     return picture(parts, height=height, title="the mesh over time")
 

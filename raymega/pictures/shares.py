@@ -6,6 +6,7 @@ w0     |##########              |            |    |     |   |
 
 from collections.abc import Mapping
 
+from raymega.config.fault import counted
 from raymega.pictures.colors import CATEGORIES
 from raymega.pictures.scale import Scale, time_words
 from raymega.pictures.svg import FAINT, PAPER, WIDTH, Svg, box, fits, legend, line, picture, text
@@ -46,7 +47,9 @@ def shares_picture(
         parts += [text(worker, x=8, y=y + 11, size=11), *_bar(seconds, known, y=y, height=ROW_H - 4, named=False)]
         y += ROW_H
     if rows and len(workers) > len(rows):
-        parts.append(text(f"and {len(workers) - len(rows)} workers more", x=LEFT, y=y + 11, color=FAINT))
+        parts.append(
+            text(f"and {counted(len(workers) - len(rows), noun='worker')} more", x=LEFT, y=y + 11, color=FAINT)
+        )
         y += ROW_H
     for first in range(0, len(known), A_ROW):
         y += 18

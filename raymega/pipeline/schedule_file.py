@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from raymega.config.fault import counted
 from raymega.errors import ConfigError
 from raymega.pipeline.actions import SPLIT, WHOLE, Action, Kind, Program, alive_after, parse, work_of_step
 from raymega.pipeline.check import faults
@@ -40,7 +41,7 @@ class Table:
             return ()
         if len(microbatches) != self.num_microbatches:
             raise ConfigError(
-                f"The schedule's table is of {self.num_microbatches} micro-batches a replica; here are "
+                f"The schedule's table is of {counted(self.num_microbatches, noun='micro-batch')} a replica; here are "
                 f"{len(microbatches)}. Set batch_size, or the table, so that every replica has as many.",
                 microbatches=len(microbatches),
             )

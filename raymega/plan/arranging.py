@@ -9,6 +9,7 @@ table of 4 rows         2 stages               1f1b
 from dataclasses import dataclass
 
 from raymega.config.choices import chunks, is_table
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.errors import ConfigError
 from raymega.mesh import Mesh
@@ -57,16 +58,19 @@ def _why_not(config: Config, mesh: Mesh, *, chunks: int) -> str | None:
     if chunks > 1 and mesh.pp == 1 and not table:
         return "there is one stage"
     if chunks * mesh.pp > config.model.num_layers:
-        return f"{chunks * mesh.pp} virtual stages for {config.model.num_layers} layers; every one has at least one"
+        return (
+            f"{counted(chunks * mesh.pp, noun='virtual stage')} for "
+            f"{counted(config.model.num_layers, noun='layer')}; every one has at least one"
+        )
     if not table:
         return f"{name} was not read" if is_table(name) else None
     own = read_table(table, name=name)
     if len(table) != mesh.pp:
-        return f"it has {len(table)} rows; every stage has one"
+        return f"it has {counted(len(table), noun='row')}; every stage has one"
     num_microbatches = config.training.batch_size // config.training.micro_batch_size
     if num_microbatches != own.num_microbatches * mesh.dp:
         return (
-            f"it is of {own.num_microbatches} micro-batches a replica; "
+            f"it is of {counted(own.num_microbatches, noun='micro-batch')} a replica; "
             f"batch_size / micro_batch_size is {num_microbatches}"
         )
     return None

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Literal
 
+from raymega.config.fault import counted
 from raymega.errors import ConfigError
 from raymega.plan.hardware import CPU_CORE, HERE, Device, Links
 from raymega.plan.plan import WorkerId
@@ -52,7 +53,8 @@ class Node:
     def __post_init__(self) -> None:
         if self.devices < 0 or not 0 <= self.held <= self.devices:
             raise ConfigError(
-                f"Node {self.id} has {self.devices} devices, {self.held} of them in use; a node has none or more, and "
+                f"Node {self.id} has {counted(self.devices, noun='device')}, {self.held} of them in use; a "
+                "node has none or more, and "
                 f"not more in use than it has. Give its real numbers."
             )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
 
-from raymega.config.fault import nearest
+from raymega.config.fault import counted, nearest
 from raymega.errors import ConfigError
 from raymega.plan import hardware
 from raymega.plan.cluster import Cluster, Node
@@ -181,7 +181,9 @@ def _known(data: Any, keys: tuple[str, ...], *, where: str) -> None:
 
 def _held_to_most(devices: int, *, what: str) -> None:
     if devices > MOST:
-        raise ConfigError(f"{what} has {devices:,} devices in all; up to {MOST:,} can be planned for. Use fewer.")
+        raise ConfigError(
+            f"{what} has {counted(devices, noun='device')} in all; up to {MOST:,} can be planned for. Use fewer."
+        )
 
 
 def _whole(value: Any, *, what: str) -> int:

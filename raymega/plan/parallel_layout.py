@@ -7,6 +7,7 @@ A `Plan` is a layout whose ranks have workers. What a plan does not say yet is a
 
 from dataclasses import dataclass
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config, ModelConfig
 from raymega.mesh import Mesh
 from raymega.pipeline.catalog import Schedule, schedule
@@ -70,7 +71,7 @@ class ParallelLayout:
     def __str__(self) -> str:
         """`dp=16 tp=8 pp=12, micro-batch 10, 1f1b, sequence parallel`: what differs from the default is named."""
         parts = [str(self.mesh), f"micro-batch {self.microbatch_size}", self.schedule]
-        parts += [f"{self.num_chunks} chunks"] if self.num_chunks > 1 else []
+        parts += [counted(self.num_chunks, noun="chunk")] if self.num_chunks > 1 else []
         parts += ["sequence parallel"] if self.sequence_parallel else []
         kind = "of some layers" if isinstance(self.recompute, frozenset) else self.recompute
         parts += [f"recompute {kind}"] if self.recompute != "none" else []

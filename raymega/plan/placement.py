@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from raymega.config.fault import counted
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
 from raymega.plan.cluster import MARKET_LABEL, ZONE_LABEL, Cluster, Node, NodeId
@@ -133,7 +134,8 @@ def _smaller(mesh: Mesh, cluster: Cluster) -> str:
 def _too_scattered(mesh: Mesh, cluster: Cluster) -> PlanError:
     places, teams = places_for_teams(cluster, tp=mesh.tp), mesh.dp * mesh.pp
     return PlanError(
-        f"Mesh {mesh} needs room for {teams} teams of {mesh.tp}, each on one node; the cluster has {cluster}, "
+        f"Mesh {mesh} needs room for {counted(teams, noun='team')} of {mesh.tp}, each on one node; the "
+        f"cluster has {cluster}, "
         f"which is room for {places}. Lower data_parallel_size or tensor_model_parallel_size, or add nodes.",
         asked=teams,
         available=places,

@@ -13,6 +13,7 @@ config leaves axes open, the mesh with the shortest predicted step is taken (`pl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
@@ -140,7 +141,7 @@ def _choice(config: Config, tried: _Tried, *, cluster: Cluster) -> PlanChoice:
     assert tried.plan is not None, "one of them fits"
     mesh = tried.plan.mesh
     after = tuple(Rejected(mesh=other, reason=_why_after(mesh, other, times)) for other, times in tried.others)
-    used, rejected = f"{mesh} on {mesh.size} of {cluster.free} devices", (*tried.rejected, *after)
+    used, rejected = f"{mesh} on {mesh.size} of {counted(cluster.free, noun='device')}", (*tried.rejected, *after)
     if tried.fastest_of:
         full = f", {len(tried.rejected)} of them too large for a device" if tried.rejected else ""
         reason = f"{used}: the fastest of {tried.fastest_of} that the config allows{full}"
@@ -212,7 +213,7 @@ def _why_not(mesh: Mesh, cluster: Cluster) -> str:
     if mesh.size > cluster.free:
         return f"needs {mesh.size}"
     places = places_for_teams(cluster, tp=mesh.tp)
-    return f"has {mesh.dp * mesh.pp} teams of {mesh.tp}, each on one node, where {places} find room"
+    return f"has {counted(mesh.dp * mesh.pp, noun='team')} of {mesh.tp}, each on one node, where {places} find room"
 
 
 def _why_after(chosen: Mesh, other: Mesh, times: float | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import accumulate, pairwise
 
+from raymega.config.fault import counted, does
 from raymega.errors import ConfigError
 
 Layers = tuple[tuple[int, int], ...]
@@ -31,7 +32,8 @@ def balanced_layers(
     """
     if num_layers < num_stages:
         raise ConfigError(
-            f"{num_stages} stages need at least {num_stages} layers; the model has {num_layers}. "
+            f"{counted(num_stages, noun='stage')} {does(num_stages, verb='need')} at least "
+            f"{counted(num_stages, noun='layer')}; the model has {num_layers}. "
             f"Lower pipeline_model_parallel_size to {num_layers} or less.",
             num_layers=num_layers,
             num_stages=num_stages,

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.line_shapes import EVENT_LINE, Line
@@ -102,7 +103,8 @@ def hardware_of(config: Config, plan: Plan | None, *, cluster: str | None) -> tu
     there, constants = read_hardware(cluster or f"local:{plan.mesh.size}")
     if there.free < plan.mesh.size:
         raise ConfigError(
-            f"--cluster {cluster} has {there.free} devices, the run's {plan.mesh} {plan.mesh.size}. Name a larger one."
+            f"--cluster {cluster} has {counted(there.free, noun='device')}, the run's {plan.mesh} "
+            f"{plan.mesh.size}. Name a larger one."
         )
     return there, constants
 

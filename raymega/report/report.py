@@ -208,7 +208,9 @@ def _decisions(told: Told) -> Section:
     parts = [_entries(shown)] if shown else []
     if entries:
         is_whole = len(entries) <= MOST_ENTRIES
-        words = f"all {len(entries)} events" if is_whole else f"the newest {MOST_ENTRIES} of {len(entries):,} events"
+        words = (
+            f"all events ({len(entries)})" if is_whole else f"the newest {MOST_ENTRIES} events (of {len(entries):,})"
+        )
         parts.append(folded(words, _entries(entries[-MOST_ENTRIES:])))
     return Section(title="Decisions, and why", lead=LEADS["decisions"], parts=tuple(parts))
 

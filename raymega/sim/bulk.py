@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
+from raymega.config.fault import counted
 from raymega.mesh import Mesh
 from raymega.pipeline.actions import WHOLE, Action, Program
 from raymega.pipeline.missing import TeamReport
@@ -63,7 +64,9 @@ def _repair(plan: Plan, taken: Mapping[Place, list[int]]) -> Repair:
         forwards_only=frozenset(),
         resends=(),
         in_flight={},
-        reason=f"{len(moved)} micro-batches of lost teams go to their peers; all others go on with what they have",
+        reason=f"{counted(len(moved), noun='micro-batch')} of lost teams "
+        f"{'goes' if len(moved) == 1 else 'go'} to their "
+        "peers; all others go on with what they have",
     )
 
 

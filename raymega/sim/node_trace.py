@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from raymega.config.fault import counted
 from raymega.errors import ConfigError
 from raymega.plan.plan import WorkerId
 
@@ -66,7 +67,9 @@ def read_trace(text: str, *, source: str) -> NodeTrace:
         raise ConfigError(f"{source} begins with {first}; a trace begins with the line t_s,n_nodes. Add it.")
     rows = [_row(line, source=source, number=number) for number, line in enumerate(lines[1:], start=2)]
     if len(rows) < 2 or rows[0][0] != 0:
-        raise ConfigError(f"{source} has {len(rows)} rows; it begins at 0 s and has one at its end. Add them.")
+        raise ConfigError(
+            f"{source} has {counted(len(rows), noun='row')}; it begins at 0 s and has one at its end. Add them."
+        )
     for number, (before, after) in enumerate(pairwise(rows), start=3):
         if after[0] <= before[0]:
             raise ConfigError(
@@ -136,6 +139,6 @@ def _row(line: str, *, source: str, number: int) -> tuple[float, int]:
     if len(cells) != 2 or not 0 <= t_s <= LONGEST_S or not 0 <= nodes <= MOST_NODES:
         raise ConfigError(
             f"{source}, line {number}: {line!r}; two numbers from zero on are wanted, as in 601,29, "
-            f"up to {LONGEST_S:.0f} s and {MOST_NODES:,} nodes."
+            f"up to {LONGEST_S:.0f} s and {counted(MOST_NODES, noun='node')}."
         )
     return t_s, nodes

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raymega.config.fault import counted
 from raymega.config.schema import Config
 from raymega.control.decision import Planned
 from raymega.control.outlook import Wish
@@ -117,7 +118,7 @@ class SimMoves:
         self, transition: Transition, new: Plan, *, step: int, parts: Mapping[WorkerId, StatePart]
     ) -> Certified | Refused:
         """Simulated state arrives as it was."""
-        reason = f"the state of {step} steps is whole on {new.mesh}"
+        reason = f"the state of {counted(step, noun='step')} is whole on {new.mesh}"
         return Certified(reason=reason, bytes_moved=self.busiest_bytes(transition, new))
 
     def state_bytes(self, plan: Plan) -> float:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from raymega.comm.boundary_log import BoundaryLog
 from raymega.comm.group import Fabric
 from raymega.errors import CollectiveTimeout, GroupBroken, StaleMessage
+from raymega.metrics import generation_words
 from raymega.plan.plan import WorkerId
 from raymega.worker.batches import BatchStore
 from raymega.worker.chaos import Chaos
@@ -153,7 +154,7 @@ class Worker:
         while (order := self.orders.next_order(last)) is not None:
             number = order.generation
             if isinstance(order, Asked):
-                last = self._report_left(0, reason=f"told to leave generation {number}, in which it never was")
+                last = self._report_left(0, reason=f"told to leave {generation_words(number)}, in which it never was")
                 continue
             with ThreadPoolExecutor(1, thread_name_prefix=f"raymega-g{number}") as pool:
                 error = pool.submit(self._train, order).exception()

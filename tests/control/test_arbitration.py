@@ -51,7 +51,7 @@ def test_a_decision_that_died_with_its_worker_never_was() -> None:
 @pytest.mark.parametrize("last", [None, promise("w2", generation=OLD)])
 def test_there_is_no_ruling_before_all_have_promised(last: Promise | None) -> None:
     found = ruled(*ALL_AT_4[:2], *([last] if last else []))
-    assert found == Wait(on=("w2",), reason="w2 has not promised generation 1000002")
+    assert found == Wait(on=("w2",), reason="w2 has not promised generation 2")
 
 
 def test_an_answer_to_an_older_question_that_comes_late_replaces_none() -> None:

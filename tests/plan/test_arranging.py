@@ -77,7 +77,7 @@ def test_a_table_is_read_once_and_travels_with_config_and_plan(tmp_path: Path) -
     [
         (ROWS, {"batch": 3}, "of 2 micro-batches a replica; batch_size / micro_batch_size is 3"),
         (ROWS + "2F0,2B0,2F1,2B1", {}, r"it has 3 rows; every stage has one"),
-        ("0F0,0B0", {}, r"it has 1 rows; every stage has one"),
+        ("0F0,0B0", {}, r"it has 1 row; every stage has one"),
         ("0F0,0F1", {}, r"0B0 is missing"),
         (ROWS.replace("1F1,", ""), {}, r"1F1 is missing"),
     ],

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import ray
 
-from raymega.config.fault import nearest
+from raymega.config.fault import counted, nearest
 from raymega.control.events import DrainAsked
 from raymega.driver.cluster.node_watch import Row
 from raymega.driver.cluster.ray_private import drain_node, is_head
@@ -31,7 +31,7 @@ def node_named(word: str, *, rows: Iterable[Row]) -> NodeId:
         return str(meant[0])
     known = ", ".join(f"{row['NodeID'][:SHOWN_DIGITS]} ({', '.join(_names(row))})" for row in alive)
     if meant:
-        raise ConfigError(f"{word} names {len(meant)} nodes. Name one by its id: {known}.", nodes=meant)
+        raise ConfigError(f"{word} names {counted(len(meant), noun='node')}. Name one by its id: {known}.", nodes=meant)
     near = nearest(word, [name for row in alive for name in (*_names(row), row["NodeID"][: max(4, len(word))])])
     hint = f"Did you mean {near}? " if near else ""
     raise ConfigError(f"{word} is no node of this cluster. {hint}Its nodes are {known}.", nodes=[])

@@ -28,6 +28,7 @@ import ray
 from ray.exceptions import RayError
 
 import raymega
+from raymega.config.fault import counted
 from raymega.driver.cluster import reaper
 from raymega.driver.cluster.connection import Connection, Wish
 from raymega.driver.cluster.in_a_job import brings_modules
@@ -130,7 +131,8 @@ def shut_down() -> None:
 def _refuse_beyond_a_machine(cpus: int) -> None:
     if cpus > MOST_CPUS:
         raise PlanError(
-            f"a local Ray of {cpus:,} CPUs, a process each, is more than the {MOST_CPUS:,} processes of any machine. "
+            f"a local Ray of {cpus:,} CPUs, a process each, is more than the "
+            f"{counted(MOST_CPUS, noun='process')} of any machine. "
             "Use fewer run.devices or a smaller mesh, or set RAY_ADDRESS to a cluster."
         )
 

@@ -1,9 +1,9 @@
 """Where a run stands, from its directory alone: it need not be alive, nor on this machine.
 
-quick-otter  training  step 120 of 200  loss 4.8123  generation 1000002  dp=2 tp=1 pp=2
+quick-otter  training  step 120 of 200  loss 4.8123  generation 2  dp=2 tp=1 pp=2
 2,311 tokens/s  491,520 tokens  last line 2 s ago
 memory: 0.41 GB of w3 at most, 0.38 GB predicted for its stage (a step's line, on CPUs, counts libraries in)
-goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%, 20 steps lost
+goodput 91.2% of 1,204.3 worker-seconds went into committed steps, 80.4% into their computing (useful), 20 steps lost
     start             36.1 s    3.0%
     useful           968.3 s   80.4%    ... and so on, to 100 %
 standing by: w4 on 4c1f02aa91b3
@@ -31,7 +31,17 @@ from raymega.driver.records.memory_use import MemoryUse, memory_lines, memory_of
 from raymega.driver.records.progress import Progress
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.records.steps import newest_step, newest_validation
-from raymega.driver.records.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
+from raymega.driver.records.worker_times import (
+    all_of,
+    by_worker,
+    goodput_of,
+    goodput_words,
+    read_times,
+    share_of,
+    table_lines,
+)
+from raymega.metrics import generation_words
+from raymega.pictures.scale import time_words
 
 SHOWN_DIGITS = 12  # of a node's id
 
@@ -89,17 +99,16 @@ class RunStatus:
         loss = "" if self.loss is None else f"  loss {self.loss:.4f}"
         value = "" if self.val_loss is None else f"  val_loss {self.val_loss:.4f}"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
-        place = f"  generation {self.generation}  {self.mesh}" if self.mesh else ""
+        made = "" if self.generation is None else f"  {generation_words(self.generation)}"
+        place = f"{made}  {self.mesh}" if self.mesh else ""
         lines = [f"{self.name}  {self.standing}{code}  step {self.step} of {self.steps}{loss}{value}{place}"]
         if self.tokens_per_s is not None and self.since_s is not None:
-            lines.append(
-                f"{self.tokens_per_s:,.0f} tokens/s  {self.tokens_total:,} tokens  last line {self.since_s:,.0f} s ago"
-            )
+            ago = time_words(max(0.0, round(self.since_s)))
+            lines.append(f"{self.tokens_per_s:,.0f} tokens/s  {self.tokens_total:,} tokens  last line {ago} ago")
         lines += memory_lines(self.memory)
-        if self.goodput is not None and self.useful is not None:
-            spent = f"{sum(self.worker_s.values()):,.1f} worker-seconds"
+        if self.goodput is not None:
             lost = f", {counted(self.steps_lost, noun='step')} lost" if self.steps_lost else ""
-            lines.append(f"goodput {self.goodput:.1%} of {spent}, useful {self.useful:.1%}{lost}")
+            lines.append(f"goodput {goodput_words(self.worker_s)}{lost}")
             lines += table_lines(self.worker_s)
         if self.standbys:
             seats = (f"{worker} on {node[:SHOWN_DIGITS]}" for worker, node in self.standbys.items())

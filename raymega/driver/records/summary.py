@@ -15,7 +15,7 @@ from raymega.config.fault import counted
 from raymega.control.loop import Turn
 from raymega.driver.records.progress import Facts, Progress
 from raymega.driver.records.run_dir import RunDirectory, write_whole
-from raymega.driver.records.worker_times import all_of, by_worker, goodput_of, read_times, share_of, table_lines
+from raymega.driver.records.worker_times import all_of, by_worker, goodput_of, goodput_words, read_times, table_lines
 from raymega.plan.plan import Plan
 
 NODE_LETTERS = 8  # of the 56 that Ray names a node with
@@ -72,11 +72,10 @@ def goodput_lines(progress: Progress, *, facts: Facts) -> Iterator[str]:
     """
     workers = by_worker(read_times(RunDirectory(path=Path(facts.run_dir)).workers))
     spent = all_of(workers) if workers else progress.goodput.seconds
-    known_s = f"{sum(spent.values()):,.1f} worker-seconds"
     if goodput_of(spent) > 0:
-        yield f"  goodput        {goodput_of(spent):.1%} of {known_s}, useful {share_of(spent, 'useful'):.1%}"
+        yield f"  goodput        {goodput_words(spent)}"
     elif sum(spent.values()) > 0:
-        yield f"  time           {known_s}, none of them in a committed step"
+        yield f"  time           {sum(spent.values()):,.1f} worker-seconds, none of them in a committed step"
     yield from table_lines(spent)
     if workers:
         yield "    of all launches, by the workers' clocks; a step's line tells of its own, by the controller's"

@@ -1,6 +1,6 @@
 """Where the seconds of a run's workers went, as it lies in its directory: what status and summary show.
 
-goodput 91.2% of 1,204.3 worker-seconds, useful 80.4%
+goodput 91.2% of 1,204.3 worker-seconds went into committed steps, 80.4% into their computing (useful)
     start             36.1 s    3.0%
     useful           968.3 s   80.4%
 
@@ -85,6 +85,14 @@ def share_of(seconds: Seconds, *categories: str) -> float:
 def goodput_of(seconds: Seconds) -> float:
     """The share of worker-seconds that entered a committed step."""
     return share_of(seconds, *GOOD)
+
+
+def goodput_words(seconds: Seconds) -> str:
+    """The goodput, and what that is."""
+    return (
+        f"{goodput_of(seconds):.1%} of {sum(seconds.values()):,.1f} worker-seconds went into committed steps, "
+        f"{share_of(seconds, 'useful'):.1%} into their computing (useful)"
+    )
 
 
 def table_lines(seconds: Seconds) -> Iterator[str]:

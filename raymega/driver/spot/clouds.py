@@ -14,6 +14,7 @@ that goes without one is repaired like any other loss.
 import json
 from typing import Any
 
+from raymega.config.fault import counted
 from raymega.driver.spot.notice import Answer, Notice, Reading, left_s, nothing, time_of, told
 
 AWS_S, AWS_HINT_S = 120.0, 600.0
@@ -85,7 +86,7 @@ def azure_events(answer: Answer, *, machine: str, now: float) -> Reading:
         return nothing("it has no list of Events")
     mine = [event for event in events if _ends(event, machine=machine)]
     if not mine:
-        return nothing(f"none of {len(events)} events ends {machine}")
+        return nothing(f"none of {counted(len(events), noun='event')} ends {machine}")
     first = min((_azure_notice(event, answer=answer, now=now) for event in mine), key=lambda notice: notice.by_t)
     return told(first)
 
