@@ -71,7 +71,7 @@ def resize_asked(brain: Brain, state: Live, event: ResizeAsked, now: float) -> D
     if decision.reason:
         return accepted(decision, event, f"{event.cause}; {decision.reason}" if event.cause else decision.reason)
     if not wish.pending:
-        return accepted(decision, event, f"{told}: the run is so already")
+        return accepted(decision, event, f"{told}: {_as_it_is(after, wish)}")
     return _without_news(brain, state, decision, event, told=told, now=now)
 
 
@@ -131,6 +131,15 @@ def _in_time(found: Proposal, event: DrainAsked, now: float) -> str:
 def _is_so(training: Training, plan: Plan) -> bool:
     """Is what runs what is wished for?"""
     return plan.mesh == training.plan.mesh and not training.plan.lost and not around(training).leaving
+
+
+def _as_it_is(training: Training, wish: Wish) -> str:
+    """How what runs fulfils `wish`: as it says, or with fewer devices than it allows."""
+    mesh, there = training.plan.mesh, sum(node.devices for node in training.story.nodes)
+    if wish.devices is None or mesh.size == wish.devices:
+        return "the run is so already"
+    why = f"{there} are there for it now" if there < wish.devices else "no plan for more is faster here"
+    return f"the run stays on {mesh.size} as {mesh}, {why}"
 
 
 def _planned(brain: Brain, moves: Moves, state: Live, wish: Wish, *, most: bool) -> Plan | str | None:

@@ -26,7 +26,9 @@ def test_more_devices_than_there_are_is_a_bound_and_not_refused():
     hands.tell(4.0, ResizeAsked(request=None, devices=12, cause="the calendar gives 12 devices"))
     last, witness = play(hands)
     turn = next(turn for turn in witness.turns if isinstance(turn.event, ResizeAsked))
-    assert turn.decision.reason == "the calendar gives 12 devices: 12 devices: the run is so already"
+    assert turn.decision.reason == (
+        "the calendar gives 12 devices: 12 devices: the run stays on 4 as dp=2 tp=1 pp=2, 4 are there for it now"
+    )
     assert not turn.decision.state.story.outlook.wish.pending
     assert (meshes(hands), last.exit_code) == (["dp=2 tp=1 pp=2"], 0)
 
