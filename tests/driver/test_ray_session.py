@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,8 @@ from raymega.driver.cluster.connection import Connection
 from raymega.driver.cluster.ray_private import daemons_apart, signals_left_alone
 from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_here, ray_session
 from raymega.errors import ClusterError, PlanError
+
+LIMIT_S = 20.0
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -66,6 +69,27 @@ def test_a_ray_that_never_comes_up_is_told_with_a_way_out(homes, monkeypatch):
     with pytest.raises(ClusterError, match=r"did not come up: The current node timed out.*set RAY_ADDRESS"):
         ray_session(cpus=1).__enter__()
     assert (len(homes), [home for home in homes if home.exists()]) == (STARTS, [])
+
+
+def test_sessions_of_two_threads_share_a_local_ray_and_the_last_ends_it(homes, monkeypatch):
+    monkeypatch.setattr(ray, "init", starts(homes, failing=0))
+    joined, over = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with ray_session(cpus=1) as session:
+            assert not session.owned
+            joined.set()
+            over.wait(LIMIT_S)
+
+    thread = threading.Thread(target=other)
+    with ray_session(cpus=1) as session:
+        assert session.owned
+        thread.start()
+        assert joined.wait(LIMIT_S)
+    assert [home.exists() for home in homes] == [True]
+    over.set()
+    thread.join(LIMIT_S)
+    assert [home.exists() for home in homes] == [False]
 
 
 def test_more_workers_than_any_machine_has_processes_are_refused(homes, monkeypatch):
