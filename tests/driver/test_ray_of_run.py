@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,6 +118,15 @@ def test_who_is_connected_to_the_same_ray_by_another_address_stays_so(rays: Rays
     with ray_of(lock):
         assert rays.here == here
     assert rays.here == here
+
+
+def test_a_ray_that_does_not_say_which_one_it_is_is_known_by_its_address(rays: Rays, lock: Path, monkeypatch):
+    for address in (OURS.address, OTHER.address):
+        monkeypatch.setattr(ray, "get_runtime_context", lambda at=address: SimpleNamespace(gcs_address=at))
+        rays.here = RayAt(address=address)
+        refused = pytest.raises(ClusterError, match=OTHER.address)
+        with nullcontext() if address == OURS.address else refused, ray_of(lock):
+            pass
 
 
 def test_where_the_address_leads_nowhere_from_here_ray_address_is_tried(rays: Rays, lock: Path, monkeypatch):

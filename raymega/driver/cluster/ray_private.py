@@ -8,6 +8,7 @@ HOUSEKEEPING       names of processes; one that is not known looks like work, an
 raylet_below       a raylet's own arguments say which node it is; one that does not say so ends at its SIGTERM
 apply_auth         Ray reads RAY_AUTH_MODE when it is imported, and RAY_AUTH_TOKEN once; one that cannot read them again
                    must find them set, and a process of it speaks with clusters of one token
+session_name       an older Ray (2.50) does not say which one it is; it is told from others by its address alone then
 daemons_apart      Ray starts its daemons in the process group of who calls it; a Ray that starts them by another name
                    leaves them there, and a signal to the group of `raymega train` ends them before the run is saved
 signals_left_alone Ray answers SIGTERM itself once it has connected, or says that it cannot in a thread; where it does
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import ray
 from ray.exceptions import RayError
 
 Poll = Callable[[], dict[str, int]]
@@ -129,6 +131,12 @@ def apply_auth() -> None:
     tokens = getattr(raylet, "AuthenticationTokenLoader", None)
     if tokens is not None:
         tokens.instance().reset_cache()
+
+
+def session_name() -> str:
+    """What tells the Ray of this process from any other that is or was; empty if it does not say."""
+    tell: Callable[[], str] | None = getattr(ray.get_runtime_context(), "get_session_name", None)
+    return tell() if tell is not None else ""
 
 
 @contextmanager

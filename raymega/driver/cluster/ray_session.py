@@ -34,7 +34,7 @@ from raymega.driver.cluster.connection import Connection, Wish
 from raymega.driver.cluster.in_a_job import brings_modules
 from raymega.driver.cluster.ray_access import Access
 from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead
-from raymega.driver.cluster.ray_private import apply_auth, daemons_apart, signals_left_alone
+from raymega.driver.cluster.ray_private import apply_auth, daemons_apart, session_name, signals_left_alone
 from raymega.driver.records.lock import RayAt
 from raymega.errors import ClusterError, PlanError
 
@@ -70,8 +70,7 @@ def ray_here() -> RayAt | None:
     """The Ray to which this process is connected."""
     if not ray.is_initialized():
         return None
-    context = ray.get_runtime_context()
-    return RayAt(address=context.gcs_address, session=context.get_session_name())
+    return RayAt(address=ray.get_runtime_context().gcs_address, session=session_name())
 
 
 OF_THIS_PROCESS = Connection(here=ray_here)  # its threads share what Ray has one of
