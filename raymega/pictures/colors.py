@@ -18,7 +18,7 @@ EVENTS = {
     "change given up": "#5c3c00",
     "controller replaced": "#b0287a",
     "checkpoint": "#2e7d32",
-    "asked for": "#555555",
+    "asked by people": "#555555",
     "started again": "#111111",
     "forked": "#0b7285",
 }
