@@ -22,15 +22,20 @@ from raymega.cli.words import Json, Run, Sets
 from raymega.errors import ConfigError, RaymegaError
 
 
-def _group(help_text: str) -> typer.Typer:
+def _group(title: str, *examples: str) -> typer.Typer:
+    help_text = "\n  ".join([f"{title}\n\n\b\nExamples:", *examples])
     # Help is plain text: drawing it with rich would load markdown and syntax parsers, half a second of them.
     return typer.Typer(help=help_text, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-app = _group("Train large language models in 3D parallel on Ray, on clusters that lose machines.")
-config_app = _group("What a config may say.")
-ckpt_app = _group("Look at checkpoints.")
-data_app = _group("Make data to train on.")
+app = _group(
+    "Train large language models in 3D parallel on Ray, on clusters that lose machines.",
+    "raymega train nano --set run.name=demo",
+    "raymega train --help",
+)
+config_app = _group("What a config may say.", "raymega config schema")
+ckpt_app = _group("Look at checkpoints.", "raymega ckpt ls demo", "raymega ckpt verify demo")
+data_app = _group("Make data to train on.", "raymega data prepare corpus/*.txt --out prepared")
 app.add_typer(data_app, name="data")
 app.add_typer(config_app, name="config")
 app.add_typer(ckpt_app, name="ckpt")

@@ -27,6 +27,16 @@ def test_every_verb_has_an_example_that_names_it():
         assert f"raymega {' '.join(path)}" in (command.help or ""), path
 
 
+def test_the_program_and_every_group_of_verbs_has_an_example_of_a_verb():
+    program = typer.main.get_command(app)
+    groups = {name: group for name, group in program.commands.items() if getattr(group, "commands", None)}
+    assert groups.keys() >= {"ckpt", "config", "data"}
+    for name, group in {"": program, **groups}.items():
+        shown = re.findall(rf"^ *raymega {name} ?(\w+)", group.help, flags=re.MULTILINE)
+        assert shown, name
+        assert set(shown) <= group.commands.keys(), name
+
+
 def test_every_mistyped_verb_and_option_is_answered_with_the_nearest(raymega):
     for path, command in commands(typer.main.get_command(app)):
         verb = path[-1]
