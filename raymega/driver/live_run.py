@@ -6,6 +6,7 @@ LiveRun.find("demo")  --> actor raymega:demo     refused here: no such run, or o
    .stop()            --> Controller.stop, wait  how it ended
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,16 +28,17 @@ from raymega.control.events import (
 )
 from raymega.driver.arguments import rate, seconds, whole, whole_or_none
 from raymega.driver.cluster.drain import tell_ray
-from raymega.driver.cluster.ray_session import NAMESPACE
+from raymega.driver.cluster.ray_session import NAMESPACE, why_gone
 from raymega.driver.hands.asking import Wish
 from raymega.driver.hands.trace_replay import Laid, Replay
 from raymega.driver.launch import controller_name
 from raymega.driver.news import Ended
-from raymega.errors import ClusterError, ConfigError, RaymegaError
+from raymega.errors import ClusterError, ConfigError, RayGone, RaymegaError
 from raymega.mesh import Mesh
 from raymega.plan.cluster import NodeId
 
 ANSWER_LIMIT_S = 60.0
+LOOK_S = 2.0  # how often whoever waits for an answer looks whether there is still a Ray that can bring it
 REPLACED_LIMIT_S, AGAIN_S = 60.0, 0.2  # of a controller that is gone: another takes its place within some seconds
 
 
@@ -127,8 +129,8 @@ class LiveRun:
     def is_ending(self) -> bool:
         """Is it on its way to its end? One that is gone meanwhile is; of one that does not answer nothing is known."""
         try:
-            ending: bool = ray.get(self.actor.is_ending.remote(), timeout=ANSWER_LIMIT_S)
-        except RayActorError:
+            ending: bool = _got(self.actor.is_ending.remote(), limit_s=ANSWER_LIMIT_S)
+        except (RayActorError, RayGone):
             return True
         except GetTimeoutError:
             return False
@@ -140,8 +142,10 @@ class LiveRun:
         until = time.monotonic() + REPLACED_LIMIT_S
         while True:
             try:
-                ray.get(self.actor.stop.remote("user", limit_s))
-                ended: Ended = ray.get(self.actor.wait.remote())
+                _got(self.actor.stop.remote("user", limit_s))
+                ended: Ended = _got(self.actor.wait.remote())
+            except RayGone:
+                return None  # its owner has ended it, and its Ray with it
             except RayActorError:
                 if time.monotonic() > until or not self._is_known():
                     return None  # its owner took the controller away
@@ -154,7 +158,7 @@ class LiveRun:
         until = time.monotonic() + REPLACED_LIMIT_S
         while True:
             try:
-                return ray.get(ask(), timeout=ANSWER_LIMIT_S)
+                return _got(ask(), limit_s=ANSWER_LIMIT_S)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, RaymegaError) else error from None
             except GetTimeoutError as error:
@@ -171,11 +175,28 @@ class LiveRun:
 
     def _is_known(self) -> bool:
         """Whether Ray has the controller, or starts it again."""
+        if why_gone():
+            return False
         try:
             ray.get_actor(controller_name(self.name), namespace=NAMESPACE)
         except ValueError:
             return False
         return True
+
+
+def _got(call: Any, *, limit_s: float = math.inf) -> Any:  # Any: Ray's references have no types
+    """What a call comes to. Raises: what it raised; GetTimeoutError; RayGone once no Ray can bring the answer."""
+    waited_s = 0.0
+    while True:
+        try:
+            return ray.get(call, timeout=LOOK_S)
+        except GetTimeoutError:
+            waited_s += LOOK_S
+            if waited_s >= limit_s:
+                raise
+        why = why_gone()
+        if why:
+            raise RayGone(f"the Ray in which that run lived has ended, and with it the answer: {why}. See its status.")
 
 
 def runs_alive() -> list[str]:

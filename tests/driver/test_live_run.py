@@ -20,7 +20,7 @@ from raymega.control.transitions import decide
 from raymega.driver.arguments import rate, seconds, whole
 from raymega.driver.live_run import LiveRun
 from raymega.driver.news import Ended
-from raymega.errors import ClusterError, ConfigError
+from raymega.errors import ClusterError, ConfigError, RayGone
 from raymega.notebook.reaching import mesh_asked
 from tests.control.examples import IN
 from tests.driver.test_accounting import CONFIG
@@ -72,6 +72,7 @@ def by_hand(monkeypatch):
     monkeypatch.setattr("ray.nodes", list)
     monkeypatch.setattr("raymega.driver.live_run.tell_ray", lambda wish, rows: "")
     monkeypatch.setattr("raymega.driver.live_run.AGAIN_S", 0.0)
+    monkeypatch.setattr("raymega.driver.live_run.why_gone", lambda: "")
     monkeypatch.setattr(LiveRun, "_is_known", lambda self: True)
 
 
@@ -142,6 +143,20 @@ def test_a_controller_that_is_gone_ends_its_run_and_one_that_is_silent_may_not(m
 
     monkeypatch.setattr("ray.get", fails)
     assert LiveRun(name="demo", actor=Controller()).is_ending() is ending
+
+
+def test_whoever_waits_in_a_ray_that_ends_meanwhile_hears_of_it_and_a_stop_needs_it_no_more(monkeypatch):
+    def late(answer, timeout):
+        raise GetTimeoutError
+
+    whys = iter(["", "", *["nobody answers at head:6379"] * 2, "nobody answers at head:6379"])
+    monkeypatch.setattr("ray.get", late)
+    monkeypatch.setattr("raymega.driver.live_run.why_gone", lambda: next(whys))
+    run = LiveRun(name="demo", actor=Controller())
+    assert run.stop() is None
+    with pytest.raises(RayGone, match="has ended, and with it the answer: nobody answers at head:6379"):
+        run.pause()
+    assert run.is_ending()
 
 
 def test_one_that_does_not_answer_is_told_with_where_to_look(monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from ray._private import services, utils, worker
 from raymega.driver.cluster import ray_session as ray_session_module
 from raymega.driver.cluster.connection import Connection
 from raymega.driver.cluster.ray_private import daemons_apart, signals_left_alone
-from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_here, ray_session
+from raymega.driver.cluster.ray_session import LONGEST_SOCKET, OURS, RAYS, STARTS, ray_here, ray_session, why_gone
+from raymega.driver.records.lock import RayAt
 from raymega.errors import ClusterError, PlanError
 
 LIMIT_S = 20.0
@@ -136,3 +138,15 @@ def test_whoever_answers_signals_in_a_process_still_does_once_it_is_connected_an
         worker.logger.warning("another thing")
     assert (signal.signal(signal.SIGTERM, before), utils.set_sigterm_handler) == (mine, as_ray_has_it)
     assert [record.getMessage() for record in caplog.records] == ["another thing"]
+
+
+def test_a_ray_that_has_ended_while_this_process_is_connected_to_it_is_known_at_once(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+    monkeypatch.setattr(ray_session_module, "ray_here", lambda: RayAt(address=address))
+    assert why_gone().startswith(f"nobody answers at {address}")
+    monkeypatch.setattr(ray_session_module.client, "is_connected", lambda: True)
+    assert why_gone() == "", "an address within its cluster says nothing to a client"
+    monkeypatch.undo()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    assert why_gone() == ""

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import ray
 from ray.exceptions import RayError
+from ray.util.client import ray as client
 
 import raymega
 from raymega.config.fault import counted
@@ -33,7 +34,7 @@ from raymega.driver.cluster import reaper
 from raymega.driver.cluster.connection import Connection, Wish
 from raymega.driver.cluster.in_a_job import brings_modules
 from raymega.driver.cluster.ray_access import Access
-from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead
+from raymega.driver.cluster.ray_address import WAY_OUT, refuse_dead, why_dead
 from raymega.driver.cluster.ray_private import apply_auth, daemons_apart, session_name, signals_left_alone
 from raymega.driver.records.lock import RayAt
 from raymega.errors import ClusterError, PlanError
@@ -71,6 +72,17 @@ def ray_here() -> RayAt | None:
     if not ray.is_initialized():
         return None
     return RayAt(address=ray.get_runtime_context().gcs_address, session=session_name())
+
+
+def why_gone() -> str:
+    """Why the Ray to which this process is connected answers no more; empty if it does, or is only reached by another.
+
+    Ray itself tries for a minute to reach one that is gone, and then ends the process that is connected to it.
+    """
+    if client.is_connected():  # by ray://, whose server speaks with it
+        return ""
+    here = ray_here()
+    return "" if here is None else why_dead(here.address, name=here.address)
 
 
 OF_THIS_PROCESS = Connection(here=ray_here)  # its threads share what Ray has one of
