@@ -171,9 +171,10 @@ def _with_drain(story: Story, event: DrainAsked) -> Story:
     return replace(story, outlook=story.outlook.with_drain(drain))
 
 
-def refused(state: Live | Stopping | Saving, event: Asked, why: str) -> Decision:
-    """The run goes on as it is."""
-    return Decision(state=state, commands=_answer(event, accepted=False, reason=why), reason=f"refused: {why}")
+def refused(state: Live | Stopping | Saving, event: Asked, why: str, *, soon: bool = False) -> Decision:
+    """The run goes on as it is; `soon`: it may be asked again."""
+    commands = _answer(event, accepted=False, reason=why, soon=soon)
+    return Decision(state=state, commands=commands, reason=f"refused: {why}")
 
 
 def accepted(decision: Decision, event: Asked, reason: str) -> Decision:
@@ -182,7 +183,7 @@ def accepted(decision: Decision, event: Asked, reason: str) -> Decision:
     return replace(decision, commands=commands, reason=reason)
 
 
-def _answer(event: Asked, *, accepted: bool, reason: str) -> tuple[Command, ...]:
+def _answer(event: Asked, *, accepted: bool, reason: str, soon: bool = False) -> tuple[Command, ...]:
     if event.request is None:
         return ()
-    return (Answer(request=event.request, accepted=accepted, reason=reason),)
+    return (Answer(request=event.request, accepted=accepted, reason=reason, soon=soon),)

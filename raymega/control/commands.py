@@ -242,11 +242,16 @@ class WriteTransition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What becomes of something that was asked for; where it is refused, the run goes on as it is."""
+    """What becomes of something that was asked for; where it is refused, the run goes on as it is.
+
+    Args:
+        soon: refused at this moment only, whoever asks again is likely to get it.
+    """
 
     request: int
     accepted: bool
     reason: str
+    soon: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

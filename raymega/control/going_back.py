@@ -8,7 +8,8 @@ Everyone is told to leave its step, as after a loss, and what follows is the las
 keep their process and load. It is no recovery, and no step counts as lost.
 
 The checkpoint has to stay where it is until it is loaded: nothing is published from here on, so nothing goes because it
-is old; and where something is being published, or was since it was looked for, people have to ask again.
+is old; and where something is being published, or was since it was looked for, it has to be asked for again, as where
+nobody trains at the moment; who asks for people does so.
 """
 
 from dataclasses import replace
@@ -26,9 +27,12 @@ from raymega.control.states import Settling, Story, Training
 def rewind_asked(brain: Brain, state: Live, event: RewindAsked, now: float) -> Decision:
     """Have everyone leave its step, for an older one; a run that is held is held there."""
     if not isinstance(state, Training):
-        return refused(state, event, "nobody trains at this moment, so there is no step to leave. Ask again")
-    if why := _why_not(state, event):
-        return refused(state, event, why)
+        return refused(state, event, "nobody trains at this moment, so there is no step to leave", soon=True)
+    if event.to.step > state.story.committed:
+        ahead = f"step {event.to.step} is not committed yet, the run is at {state.story.committed}"
+        return refused(state, event, ahead)
+    if any(save.publishing for save in state.saves) or state.story.safe_step > event.newest:
+        return refused(state, event, "a checkpoint is just being published, and with it the oldest may go", soon=True)
     step, again = event.to.step, state.story.committed - event.to.step
     void = f"{counted(again, noun='step')} {are(again)} void, later checkpoints are withdrawn"
     told = f"back to the checkpoint of step {step}, as asked: {void}"
@@ -39,14 +43,6 @@ def rewind_asked(brain: Brain, state: Live, event: RewindAsked, now: float) -> D
     settling = replace(broken.state, held=False, goes_back=True)  # what they hold is of no use
     withdraw = WithdrawCheckpoints(after_step=step)
     return accepted(replace(broken, state=settling, commands=(withdraw, *broken.commands)), event, told)
-
-
-def _why_not(state: Training, event: RewindAsked) -> str:
-    if event.to.step > state.story.committed:
-        return f"step {event.to.step} is not committed yet, the run is at {state.story.committed}"
-    if any(save.publishing for save in state.saves) or state.story.safe_step > event.newest:
-        return "a checkpoint is just being published, and with it the oldest may go. Ask again"
-    return ""
 
 
 def _back(state: Training, event: RewindAsked) -> Story:

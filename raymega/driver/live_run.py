@@ -39,6 +39,7 @@ from raymega.plan.cluster import NodeId
 
 ANSWER_LIMIT_S = 60.0
 LOOK_S = 2.0  # how often whoever waits for an answer looks whether there is still a Ray that can bring it
+SOON_LIMIT_S, SOON_S = 60.0, 1.0  # of a wish that is refused for the moment
 REPLACED_LIMIT_S, AGAIN_S = 60.0, 0.2  # of a controller that is gone: another takes its place within some seconds
 
 
@@ -96,10 +97,16 @@ class LiveRun:
         return answer, tell_ray(wish, rows=ray.nodes()) if answer.accepted else "the run refuses"
 
     def rewind(self, step: int) -> Answer:
-        """Have the run go back to the checkpoint of `step`. Raises: StateError if it is not there, or not whole."""
-        wanted = whole(step, name="step")
-        answer: Answer = self._told(lambda: self.actor.rewind.remote(wanted))
-        return answer
+        """Have the run go back to the checkpoint of `step`, once it can: it may be between two plans, or publish one.
+
+        Raises: StateError if it is not there, or not whole.
+        """
+        wanted, until = whole(step, name="step"), time.monotonic() + SOON_LIMIT_S
+        while True:
+            answer: Answer = self._told(lambda: self.actor.rewind.remote(wanted))
+            if not answer.soon or time.monotonic() > until:
+                return answer
+            time.sleep(SOON_S)
 
     def chaos(
         self, orders: tuple[str, ...], *, replay: Replay | None = None, without: Mapping[int, int] | None = None

@@ -66,6 +66,7 @@ def test_where_nobody_trains_it_is_refused_and_the_run_goes_on_as_it_is(state):
     decision = decide(brain(), IN[state], BACK, 100.0)
     (answer,) = decision.commands
     assert (answer.accepted, decision.state) == (False, IN[state])
+    assert answer.soon == (state not in ("stopping", "saving"))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_where_nobody_trains_it_is_refused_and_the_run_goes_on_as_it_is(state):
 def test_a_checkpoint_that_may_not_be_there_when_it_is_loaded_is_refused(asked, publishing, says):
     saves = tuple(replace(save, publishing=publishing) for save in TRAINING.saves)
     (answer,) = decide(brain(), replace(TRAINING, saves=saves), asked, 100.0).commands
-    assert (answer.accepted, says in answer.reason) == (False, True)
+    assert (answer.accepted, says in answer.reason, answer.soon) == (False, True, says == "just being published")
 
 
 def test_a_stop_or_another_controller_meanwhile_find_a_run_that_has_gone_back():

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -122,6 +123,16 @@ def test_whoever_takes_the_place_of_a_controller_is_asked_the_same_but_no_steps_
     controller.gone = 1
     with pytest.raises(ClusterError, match="controller of run demo is gone, and with it the answer"):
         run.step(5)
+
+
+def test_a_rewind_that_is_refused_for_the_moment_is_asked_again(monkeypatch):
+    monkeypatch.setattr("raymega.driver.live_run.SOON_S", 0.0)
+    answers = [replace(SO_BE_IT, accepted=False, soon=True)] * 2 + [SO_BE_IT]
+    monkeypatch.setattr(Controller, "_call", lambda self, name, given: answers.pop(0))
+    assert (LiveRun(name="demo", actor=Controller()).rewind(5), answers) == (SO_BE_IT, [])
+    monkeypatch.setattr("raymega.driver.live_run.SOON_LIMIT_S", 0.0)
+    answers = [replace(SO_BE_IT, accepted=False, soon=True)] * 9
+    assert LiveRun(name="demo", actor=Controller()).rewind(5).soon
 
 
 def test_a_controller_that_is_gone_for_good_is_told_and_a_stop_needs_it_no_more(monkeypatch):
