@@ -29,9 +29,21 @@ def dry_run_text(config: Config) -> str:
     flops = token_flops(resolved.model, seq_len=seq_len).total * training.batch_size * seq_len
     mesh = (axes.data_parallel_size, axes.tensor_model_parallel_size, axes.pipeline_model_parallel_size)
     return (
-        f"{to_yaml(resolved)}"
+        f"{to_yaml(_as_given(resolved, config))}"
+        f"{_what_is_drawn(config)}"
         f"# mesh: dp={mesh[0]} tp={mesh[1]} pp={mesh[2]}\n"
         f"# parameters: {parameters:,}; weights, gradients and moments of a replica: {state / 1e9:,.2f} GB\n"
         f"# a step: {counted(training.batch_size // training.micro_batch_size, noun='micro-batch')}, "
         f"{training.batch_size * seq_len:,} tokens, {flops / 1e12:,.2f} TFLOP"
     )
+
+
+def _as_given(resolved: Config, config: Config) -> Config:
+    """Without what a start draws: a file of this text leaves it to be drawn."""
+    run = resolved.run.model_copy(update={"name": config.run.name, "seed": config.run.seed})
+    return resolved.model_copy(update={"run": run})
+
+
+def _what_is_drawn(config: Config) -> str:
+    drawn = [f"run.{key}" for key in ("name", "seed") if getattr(config.run, key) is None]
+    return f"# drawn at the start: {', '.join(drawn)}\n" if drawn else ""

@@ -95,6 +95,8 @@ def test_a_dry_run_prints_the_config_as_it_would_run_and_starts_nothing(raymega)
     assert "steps: 7\n" in ended.out
     assert "vocab_size: 2048\n" in ended.out
     assert "# mesh: dp=2 tp=1 pp=2\n" in ended.out
+    assert "# drawn at the start: run.name, run.seed\n" in ended.out
+    assert (load(ended.out, source="-").run.name, load(ended.out, source="-").run.seed) == (None, None)
     assert not list(Path().iterdir())
 
 

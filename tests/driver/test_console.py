@@ -122,7 +122,7 @@ def test_the_same_thing_is_said_once_ten_times_a_hundred_times():
     said = [repeats.worth(f"worker {n} is slow: {n / 7:.2f} s") for n in range(150)]
     assert [index + 1 for index, text in enumerate(said) if text] == [1, 10, 100]
     assert said[9] == "worker 9 is slow: 1.29 s (10 times so far)"
-    assert list(repeats.summed()) == ["150 times: worker # is slow: # s"]
+    assert list(repeats.summed()) == ["150 times, the last: worker 149 is slow: 21.29 s"]
 
 
 def test_a_terminal_gets_a_live_view_and_a_file_gets_lines():

@@ -48,21 +48,22 @@ class Repeats:
     """Says a thing the first time, the tenth, the hundredth; numbers in it do not make it another thing."""
 
     _said: Counter[str] = field(default_factory=Counter)
+    _last: dict[str, str] = field(default_factory=dict)
 
     def worth(self, text: str) -> str | None:
         """What to say of `text` now; None: nothing."""
         key = re.sub(r"\d+(\.\d+)?", "#", text)
         self._said[key] += 1
-        count = self._said[key]
+        count, self._last[key] = self._said[key], text
         if count == 1:
             return text
         return f"{text} ({count} times so far)" if count in (10, 100, 1000, 10_000) else None
 
     def summed(self) -> Iterator[str]:
-        """How often each thing happened that happened more than once."""
+        """How often each thing happened that happened more than once, and how it did last."""
         for key, count in self._said.items():
             if count > 1:
-                yield f"{count} times: {key}"
+                yield f"{count} times, the last: {self._last[key]}"
 
 
 class LineConsole:
