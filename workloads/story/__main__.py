@@ -87,8 +87,11 @@ class Story:
             tell(f"a worker is to die: {self._run.kill(worker=rank_with_a_twin(self._run.plan))}")
         if self._reaches(RETURNS):
             tell("the other machine comes back")
-            with closing(self._stage.machine()):
-                self._over.wait()
+            with closing(self._stage.machine()) as back:
+                while not self._over.wait(LOOK_S):
+                    if back.has_ended():
+                        tell("it did not come up, see above; the run goes on without it")
+                        return
 
     def _reaches(self, part: float) -> bool:
         """Wait until so much of the run is committed; False if the run ended before."""

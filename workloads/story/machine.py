@@ -30,8 +30,12 @@ class Machine:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(LIMIT_S)
 
+    def has_ended(self) -> bool:
+        """Is it gone, or did it never come up?"""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End it at once."""
-        if self._process.poll() is None:
+        if not self.has_ended():
             self._process.send_signal(signal.SIGINT)
             self._process.wait(LIMIT_S)
