@@ -28,6 +28,7 @@ from raymega.driver.train import train
 from raymega.errors import RaymegaError
 
 LAST_LINES = 5
+NO_WORD = "its process is gone, and has printed nothing"
 BEGIN_LIMIT_S = 120.0  # of a keeper, to load what it needs: seconds, on a machine that is not overloaded
 
 
@@ -57,11 +58,12 @@ def spawn(
 
 
 def last_words(run: RunDirectory) -> str:
-    """The newest lines that the keeper of a run has printed."""
+    """The newest lines that the keeper of a run has printed, or that there are none."""
     try:
-        return "\n".join(console_of(run).read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+        lines = console_of(run).read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
     except FileNotFoundError:
-        return ""
+        lines = []
+    return "\n".join(lines) or NO_WORD
 
 
 def main(config: str, resume: str, heir_of: str) -> int:

@@ -52,13 +52,14 @@ def test_a_run_that_was_just_launched_is_not_over_for_anybody(launched: Launch):
         found.wait(step=1, limit_s=0.3)
 
 
-def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(launched: Launch):
-    ours = launched(DIES)
+@pytest.mark.parametrize(("does", "words"), [(DIES, "the last words"), ("exit 3", "its process .* printed nothing")])
+def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(launched: Launch, does, words):
+    ours = launched(does)
     found = raymega.attach("tiny")
     eventually(found.is_over)  # though who has started it has not looked yet
     for run in (found, ours):
         eventually(run.is_over)
-        with pytest.raises(ClusterError, match="run tiny did not begin: the last words"):
+        with pytest.raises(ClusterError, match=f"run tiny did not begin: {words}"):
             run.pause()
     assert launched(WAITS).keeper is not None, "it holds up no other"
 
