@@ -58,5 +58,7 @@ def staff_of(plan: Plan, *, before: tuple[Seat, ...]) -> str:
     """Who stays and who is new, for people."""
     kept = len({seat.worker for seat in before} & set(plan.workers))
     fresh = len(plan.workers) - kept
+    if not kept:
+        return f"{counted(fresh, noun='worker')} {are(fresh)} started"
     stays = f"{counted(kept, noun='worker')} {does(kept, verb='stay')}"
-    return f"{stays}, {fresh} {are(fresh)} started"
+    return f"{stays}, {fresh} {are(fresh)} started" if fresh else stays
