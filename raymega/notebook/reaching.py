@@ -71,9 +71,11 @@ def mesh_asked(**axes: int | None) -> Mesh | None:
 
 
 def how_it_ended(directory: RunDirectory) -> str:
-    """In its own words, or the last that its keeper has printed."""
+    """In its own words, or the last that its keeper has printed, which may be of an earlier launch."""
     over = end_of(directory)
-    return str(over["reason"]) if over is not None else last_words(directory)
+    if over is not None:
+        return str(over["reason"])
+    return f"its controller is gone and did not say how it ended; the last that was printed: {last_words(directory)}"
 
 
 def order_to_kill(worker: int, *, plan: Plan | None, last: Line | None) -> str:

@@ -71,6 +71,13 @@ def test_a_process_that_cannot_be_seen_from_here_counts_as_alive_until_its_lock_
     RunLock.acquire(file, controller="raymega:mine").release()
 
 
+def test_a_lock_of_no_process_or_for_ever_is_damaged(tmp_path):
+    file, owner = tmp_path / "LOCK", Owner.of(psutil.Process(), controller="raymega:far", until=time.time() + 60)
+    for odd in (replace(owner, pid=-1), replace(owner, until=float("nan")), replace(owner, until=float("inf"))):
+        file.write_text(json.dumps(asdict(odd)))
+        assert read_owner(file) is None
+
+
 @pytest.mark.parametrize("text", [b"{", b"3", b"\xff\x00", b'{"pid": 3}', b'{"host": "m", "pid": 1e999}', b"[" * 99999])
 def test_a_damaged_lock_counts_as_lapsed_and_its_living_owner_writes_it_again(tmp_path, monkeypatch, text: bytes):
     file = tmp_path / "LOCK"

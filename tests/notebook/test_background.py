@@ -9,7 +9,7 @@ import pytest
 
 import raymega
 from raymega.driver.records.lock import RunLock, read_owner
-from raymega.errors import ClusterError, ConfigError
+from raymega.errors import ClusterError, ConfigError, StateError
 from raymega.notebook import launching
 from raymega.notebook.run import Run
 from tests.waiting import eventually
@@ -61,6 +61,8 @@ def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(laun
         eventually(run.is_over)
         with pytest.raises(ClusterError, match=f"run tiny did not begin: {words}"):
             run.pause()
+    with pytest.raises(StateError, match=r"came to nothing; what that has printed is in .*console.log"):
+        str(ours.status)
     assert launched(WAITS).keeper is not None, "it holds up no other"
 
 

@@ -14,6 +14,7 @@ and of two that meet so the older controller is fenced off (`driver.records.tenu
 
 import fcntl
 import json
+import math
 import os
 import socket
 import threading
@@ -236,13 +237,14 @@ def _owner_in(text: bytes) -> Owner | None:
     try:
         told = dict(json.loads(text))
         ray = told.get("ray")
-        return Owner(
+        owner = Owner(
             host=str(told["host"]), pid=int(told["pid"]), started=float(told["started"]), space=str(told["space"]),
             controller=str(told["controller"]), until=float(told["until"]), id=str(told.get("id", "")),
             ray=None if ray is None else RayAt(address=str(ray["address"]), session=str(ray["session"])),
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+    return owner if owner.pid > 0 and math.isfinite(owner.until) else None
 
 
 def _write(content: BufferedRandom, owner: Owner) -> None:

@@ -110,11 +110,17 @@ class RunDirectory:
         try:
             return load(self.config.read_text(encoding="utf-8"), source=str(self.config))
         except FileNotFoundError as error:
-            raise StateError(
-                f"{self.path} has no config.yaml: it is no run's directory, or its run is only starting"
-            ) from error
+            raise StateError(f"{self.path} has no config.yaml: {self._why_no_config()}") from error
         except (OSError, UnicodeDecodeError) as error:
             raise StateError(f"{self.config} cannot be read: {error}. Give access, or put it back") from error
+
+    def _why_no_config(self) -> str:
+        if not self.launched.exists():
+            return "it is no run's directory, or its run is only starting"
+        return (
+            "its run is only starting, or its launch in the background came to nothing; what that has printed is in "
+            f"{self.logs / 'console.log'}"
+        )
 
     def read_launched(self) -> Config | None:
         """What the newest launch in the background was to do; None: there was none.
