@@ -18,6 +18,11 @@ from tests.waiting import eventually
 RAY = ["bash", "-c", "kill -{signal} $PPID; exec sleep 60"]  # it is told to end as soon as it is up
 
 
+UP = "print('up', flush=True); import time; time.sleep(60)"
+RAYLET = f'exec -a raylet {sys.executable} -c "{UP}" --node_id=4c1f --gcs-address=host:1'
+APART = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
+
+
 def told(name: str) -> list[str]:
     return [word.format(signal=name) for word in RAY]
 
@@ -81,7 +86,23 @@ def test_a_ctrl_c_ends_ray_at_once_and_in_order(capfd):
 
 def test_a_node_whose_ray_cannot_be_told_ends_at_once(raylet, capsys):
     code = run_node(told("TERM"), deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=lambda *a, **b: "no such call")
-    assert (code, "no such call; Ray ends at once" in capsys.readouterr().err) == (143, True)
+    assert (code, "no such call: Ray ends now" in capsys.readouterr().err) == (143, True)
+
+
+def test_a_hook_that_cannot_tell_ray_ends_and_says_that_ray_does_not(raylet, capsys):
+    code = leave_here(deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=lambda *a, **b: "no such call")
+    assert (code, raylet.process.is_running()) == (143, True)
+    assert "no such call: nothing more is waited for, Ray stays as it is" in capsys.readouterr().err
+
+
+def test_a_ray_that_does_not_answer_holds_up_neither_the_deadline_nor_a_second_sigterm(raylet, capsys):
+    answers = threading.Event()
+    silent = drained(raylet, answers.wait, [])
+    assert run_node(told("TERM"), deadline_s=ENDING_S + 0.1, raylet_of=lambda pid: raylet, drain=silent) == 143
+    assert "Ray at host:1 does not answer and the deadline is near" in capsys.readouterr().err
+    impatient = drained(raylet, lambda: (os.kill(os.getpid(), signal.SIGTERM), answers.wait()), [])
+    assert run_node(told("TERM"), deadline_s=3600.0, raylet_of=lambda pid: raylet, drain=impatient) == 143
+    answers.set()
 
 
 def test_a_command_that_ends_by_itself_has_the_last_word():
@@ -94,8 +115,7 @@ def test_a_command_that_is_not_there_is_refused():
 
 
 def test_the_raylet_below_a_process_says_which_node_it_is():
-    python = f"exec -a raylet {sys.executable} -c 'import time; time.sleep(60)' --node_id=4c1f --gcs-address=host:1"
-    child = subprocess.Popen(["bash", "-c", f"({python}) & wait"], start_new_session=True)
+    child = subprocess.Popen(["bash", "-c", f"({RAYLET}) & wait"], start_new_session=True)
     try:
         eventually(lambda: raylet_below(child.pid) is not None, limit_s=20.0)
         found = raylet_below(child.pid)
@@ -104,3 +124,17 @@ def test_the_raylet_below_a_process_says_which_node_it_is():
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     assert raylet_below(child.pid) is None
+
+
+def test_a_raylet_in_another_network_is_not_this_machines():
+    if subprocess.run([*APART, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine permits no other network")
+    child = subprocess.Popen(
+        [*APART, "bash", "-c", f"({RAYLET}) & wait"], start_new_session=True, stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout.readline() == b"up\n"
+        assert raylet_below(os.getpid()) is None
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Literal
 
 from raymega.driver.cluster.ray_private import Raylet, drain_node, raylet_below
 from raymega.errors import ConfigError
 
-Heard = Literal["terminate", "interrupt", "ended", "left"]
+Heard = Literal["terminate", "interrupt", "ended", "left", "refused"]
 Ears = queue.SimpleQueue[Heard]  # may be put to from a signal handler
 SIGNALS: dict[signal.Signals, Heard] = {signal.SIGTERM: "terminate", signal.SIGINT: "interrupt"}
 RAY_OWN_WAIT = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # Ray 2.60 waits up to 30 s of its own on SIGTERM
@@ -63,7 +64,7 @@ def run_node(
             _end(child)
             return INTERRUPTED
         parting = _leave(raylet_of(child.pid), heard, drain=drain, deadline_s=deadline_s)
-        _say(parting.reason)
+        _say(parting.reason if parting.is_left else f"{parting.reason}: Ray ends now")
         _end(child)
         return 0 if parting.is_left else TERMINATED
 
@@ -79,13 +80,13 @@ def leave_here(
     """
     with _signals() as heard:
         parting = _leave(raylet_of(FIRST_PROCESS), heard, drain=drain, deadline_s=deadline_s, why="a hook")
-        _say(parting.reason)
+        _say(parting.reason if parting.is_left else f"{parting.reason}: nothing more is waited for, Ray stays as it is")
         return 0 if parting.is_left else TERMINATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parting:
-    """Whether the node was left before Ray ends on it, and why Ray ends now."""
+    """Whether the node is left, and how that was seen, or why it is waited for no longer."""
 
     is_left: bool
     reason: str
@@ -97,19 +98,30 @@ def _leave(
     """Have the node left, until that is so, the deadline comes near, or someone does not want to wait."""
     began = time.monotonic()
     if raylet is None:
-        return _Parting(is_left=False, reason="no raylet runs here: nothing to be left")
+        return _Parting(is_left=False, reason="no raylet runs here, nothing is to be left")
     _say(f"{why}: node {raylet.node} is to be left within {deadline_s:.0f} s")
-    refused = drain(raylet.node, gcs_address=raylet.gcs_address, by_t=time.time() + deadline_s, reason=why)
-    if refused:
-        return _Parting(is_left=False, reason=f"{refused}; Ray ends at once")
-    _tell_end(raylet.wait, heard, "left")
+    answers: list[str] = []
+    tell = partial(drain, raylet.node, gcs_address=raylet.gcs_address, by_t=time.time() + deadline_s, reason=why)
+    threading.Thread(target=lambda: heard.put(_told(raylet, tell, answers)), name="left", daemon=True).start()
     try:
         said = heard.get(timeout=max(0.0, began + deadline_s - ENDING_S - time.monotonic()))
     except queue.Empty:
-        return _Parting(is_left=False, reason="the node is in use and the deadline is near: Ray ends now")
+        how = "the node is in use" if answers else f"Ray at {raylet.gcs_address} does not answer"
+        return _Parting(is_left=False, reason=f"{how} and the deadline is near")
+    if said == "refused":
+        return _Parting(is_left=False, reason=answers[0])
     if said in ("left", "ended"):
         return _Parting(is_left=True, reason=f"the node is left after {time.monotonic() - began:.1f} s")
-    return _Parting(is_left=False, reason="told a second time: Ray ends now")
+    return _Parting(is_left=False, reason="told a second time")
+
+
+def _told(raylet: Raylet, tell: Callable[[], str], answers: list[str]) -> Heard:
+    """Tell Ray, keep its answer, and wait for what comes of it. A Ray that is gone holds this up for 40 s."""
+    answers.append(tell())
+    if answers[0]:
+        return "refused"
+    raylet.wait()
+    return "left"
 
 
 def _say(text: str) -> None:

@@ -108,7 +108,11 @@ class Raylet:
 
 
 def raylet_below(pid: int) -> Raylet | None:
-    """The raylet among all that process `pid` has started; None if there is none, or it does not say what it is."""
+    """The raylet among all that process `pid` has started; None if there is none, or it does not say what it is.
+
+    One in another network is none of this machine's: its cluster's address means something else here.
+    """
+    here = _network_of("self")
     try:
         below = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -119,9 +123,18 @@ def raylet_below(pid: int) -> Raylet | None:
         except psutil.Error:  # it ended meanwhile
             continue
         facts = dict(word.lstrip("-").split("=", 1) for word in words[1:] if word.startswith("--") and "=" in word)
-        if words and Path(words[0]).name == "raylet" and {"node_id", "gcs-address"} <= facts.keys():
+        is_one = words and Path(words[0]).name == "raylet" and {"node_id", "gcs-address"} <= facts.keys()
+        if is_one and _network_of(str(process.pid)) in (here, ""):
             return Raylet(process=process, node=facts["node_id"], gcs_address=facts["gcs-address"])
     return None
+
+
+def _network_of(pid: str) -> str:
+    """Which network a process is in; empty for one that has ended, or is another user's."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
 
 
 def apply_auth() -> None:
