@@ -3,7 +3,8 @@
     config dp=2 pp=2      --devices 3            dp=auto pp=2, on 3 devices at most
                           --plan dp=1,tp=2,pp=1  just that mesh
 
-The same rules hold as for a config that is read: a mesh that does not divide is refused with what would.
+The same rules hold as for a config that is read: a mesh that does not divide is refused with what would. Rules about
+`run.devices` are none of them: it is what the config asks for, and what other keys, as the calendar, are held to.
 """
 
 from collections.abc import Mapping
@@ -46,7 +47,7 @@ def _asked(config: Config, axes: Mapping[str, int | str | None], *, devices: int
             "run": config.run.model_copy(update={"devices": devices}),
         }
     )
-    ours = [fault for fault in faults_of(asked) if fault.key != "run.devices"]
-    if ours:
-        raise PlanError(f"{wish}: {' '.join(map(str, ours))}", asked=devices)
+    faults = faults_of(asked, unread=frozenset({"run.devices"}))
+    if faults:
+        raise PlanError(f"{wish}: {' '.join(map(str, faults))}", asked=devices)
     return asked

@@ -1,5 +1,7 @@
 import pytest
 
+from raymega.config.rules import faults_of
+from raymega.config.schema import CalendarEntry
 from raymega.errors import PlanError
 from raymega.mesh import Mesh
 from raymega.plan.planner import plan_for
@@ -42,3 +44,14 @@ def test_fewer_devices_than_the_least_are_refused():
     least = least.model_copy(update={"elastic": least.elastic.model_copy(update={"min_devices": 3})})
     with pytest.raises(PlanError, match=r"2 devices is below elastic\.min_devices 3"):
         on_devices(least, 2)
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 6])
+def test_a_run_with_a_calendar_goes_to_each_of_its_sizes_and_to_any_between(devices):
+    hours = tuple(CalendarEntry.model_validate({"from": f"0{n}:00", "devices": n}) for n in (2, 4, 6))
+    timed = config(dp=2, pp=2)
+    timed = timed.model_copy(update={"elastic": timed.elastic.model_copy(update={"calendar": hours})})
+    assert faults_of(timed) == ()
+    asked = on_devices(timed, devices)
+    assert str(plan_for(asked, workers=WORKERS).plan.mesh) == f"dp={devices // 2} tp=1 pp=2"
+    assert as_mesh(timed, Mesh(dp=1, tp=1, pp=2)).run.devices == 2
