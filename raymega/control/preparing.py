@@ -13,17 +13,20 @@ happened: so a change that was disturbed is simply found again, or another one i
 from dataclasses import dataclass, replace
 from math import inf
 
-from raymega.control.changing import Change, MoveUnderway, Weighed
+from raymega.config.fault import are, counted
+from raymega.control.changing import Change, MoveUnderway, Ways, Weighed
 from raymega.control.commands import AssignPlan, Command, FeedFrom, StartWorkers
 from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.granting import grant_on
-from raymega.control.proposing import propose
+from raymega.control.ladder import Rung
+from raymega.control.proposing import Proposal, propose
 from raymega.control.quiet import facts_of
 from raymega.control.safekeeping import STAYS, keep_safe
 from raymega.control.seating import number_of
 from raymega.control.standing_by import standby_seats
 from raymega.control.states import Moving, Training
 from raymega.control.ways import around, transition_of, ways_of
+from raymega.plan.plan import Plan
 
 AGAIN_S = (
     30.0  # a guess: how long an answer of the ladder holds while nothing has changed; then twice as long, and so on
@@ -132,8 +135,18 @@ def _weighed(brain: Brain, training: Training, moves: Moves, facts: tuple[object
     if change is not None and before is not None and change.plan == before.plan:
         return Looked(training=replace(training, change=replace(before, by_t=change.by_t)), unanswered=late)
     is_news = change is not None or before is not None or bool(training.plan.lost)
-    reason = found.reason if is_news else ""
+    reason = found.reason if is_news else _declined(training.plan, ways, found, last)
     return Looked(training=replace(training, change=change), reason=reason, unanswered=late)
+
+
+def _declined(plan: Plan, ways: Ways, found: Proposal, last: Weighed | None) -> str:
+    """Why devices stay unused over which a plan could be laid; said when they come, and not again."""
+    if last is None or last.ways is None:
+        return ""
+    more = len(ways.seen.nodes) - len(last.ways.seen.nodes)
+    if more <= 0 or not any(row.rung is Rung.FULL_RESHARD and row.plan not in (None, plan) for row in ways.rows):
+        return ""
+    return f"{counted(more, noun='more device')} {are(more)} there and {plan.mesh} stays: {found.reason}"
 
 
 def _staffed(brain: Brain, training: Training, now: float) -> Looked:

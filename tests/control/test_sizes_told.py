@@ -57,3 +57,12 @@ def test_a_size_below_the_least_is_refused_and_the_run_goes_on():
     hands.tell(4.0, ResizeAsked(request=None, devices=2, cause=NIGHT))
     last, _ = play(hands, min_devices=3)
     assert (last.exit_code, told(hands, WriteTransition)) == (0, [])
+
+
+def test_devices_that_are_not_worth_a_change_are_told_of_once_with_the_reason():
+    hands = FakeHands(nodes=nodes(2), step_s=1.0)
+    hands.tell(30.0, NodesChanged(nodes=nodes(2, 2)))
+    _, witness = play(hands, steps=45, steady_s=20.0)
+    (told_once,) = [turn.decision.reason for turn in witness.turns if "stays" in turn.decision.reason]
+    assert told_once.startswith("2 more devices are there and dp=1 tp=1 pp=2 stays: keep rerouting: 16.0 s for")
+    assert told_once.endswith("(reshard fully)")
