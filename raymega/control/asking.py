@@ -10,6 +10,7 @@ loss is repaired like any other.
 
 from dataclasses import replace
 
+from raymega.config.fault import are
 from raymega.control.commands import Answer, Command
 from raymega.control.decision import Brain, Decision, Moves
 from raymega.control.events import (
@@ -135,11 +136,20 @@ def _is_so(training: Training, plan: Plan) -> bool:
 
 def _as_it_is(training: Training, wish: Wish) -> str:
     """How what runs fulfils `wish`: as it says, or with fewer devices than it allows."""
-    mesh, there = training.plan.mesh, sum(node.devices for node in training.story.nodes)
+    story, mesh = training.story, training.plan.mesh
+    used = sum(seat.node in story.avoided for seat in training.seats)
+    there = used + sum(node.devices for node in story.nodes if node.node not in story.avoided)
     if wish.devices is None or mesh.size == wish.devices:
         return "the run is so already"
-    why = f"{there} are there for it now" if there < wish.devices else "no plan for more is faster here"
+    few = f"{there} {are(there)} there for it now{_left_out(story)}"
+    why = few if there < wish.devices else "no plan for more is faster here"
     return f"the run stays on {mesh.size} as {mesh}, {why}"
+
+
+def _left_out(story: Story) -> str:
+    """The nodes that are there and get no more workers, with the reason; mostly none."""
+    nodes = ", ".join(sorted(story.avoided))
+    return f"; none is started on {nodes}, where a worker did not come to life" if nodes else ""
 
 
 def _planned(brain: Brain, moves: Moves, state: Live, wish: Wish, *, most: bool) -> Plan | str | None:
@@ -154,7 +164,8 @@ def _planned(brain: Brain, moves: Moves, state: Live, wish: Wish, *, most: bool)
     kept = tuple(seat for seat in seats_of(state) if seat.node not in story.outlook.leaving)
     offered = (*kept, *free_seats(seats_of(state), story=story, avoided=story.avoided | story.outlook.leaving))
     if not most and wish.devices is not None and wish.devices > len(offered):
-        return f"{wish} are more than the {len(offered)} that are there. Ask for {len(offered)}, or add some"
+        there = f"{len(offered)} that {are(len(offered))} there{_left_out(story)}"
+        return f"{wish} are more than the {there}. Ask for {len(offered)}, or add some"
     try:
         planned = moves.plan_for(offered, wish)
     except PlanError as error:

@@ -66,3 +66,12 @@ def test_devices_that_are_not_worth_a_change_are_told_of_once_with_the_reason():
     (told_once,) = [turn.decision.reason for turn in witness.turns if "stays" in turn.decision.reason]
     assert told_once.startswith("2 more devices are there and dp=1 tp=1 pp=2 stays: keep rerouting: 16.0 s for")
     assert told_once.endswith("(reshard fully)")
+
+
+def test_a_node_that_is_there_and_left_out_is_named_where_devices_are_counted():
+    hands = FakeHands(nodes=nodes(2, 2, 1, 1), work=True, kill_once={10: 3}, unborn={"w4"}, step_s=1.0, by_work=True)
+    hands.tell(40.0, ResizeAsked(request=1, devices=9))
+    last, _ = play(hands)
+    assert last.story.avoided == {"n1"}
+    (answer,) = told(hands, Answer)
+    assert "the 5 that are there; none is started on n1, where a worker did not come to life." in answer.reason
