@@ -3,17 +3,20 @@
     notice --> Ray's drain, with the deadline --> every run reads it in Ray's table, and leaves
                                               --> the node is left: tell the cloud, and go, so that the raylet may
 
-An agent belongs to the controller that has started it and goes with it.
+An agent belongs to the controller that has started it and goes with it. It goes from a node that somebody else has
+had drained as well: a raylet stays as long as anything runs on it.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
+from math import inf
 
 import psutil
 import ray
 
-from raymega.driver.cluster.ray_private import HOUSEKEEPING, drain_node
+from raymega.driver.cluster.ray_private import HOUSEKEEPING, drain_node, draining_nodes
 from raymega.driver.process.threads import start_thread
 from raymega.driver.spot.choosing import sources_of, vendor_here
 from raymega.driver.spot.notice import Notice
@@ -21,6 +24,7 @@ from raymega.driver.spot.sources import Source
 from raymega.driver.spot.watching import SpotWatch
 
 LOOK_S = 0.2
+DRAIN_LOOK_S = 1.0
 OWN = "ray::SpotAgent"
 
 
@@ -32,24 +36,34 @@ class SpotAgent:
         self._node, self._gcs_address = context.get_node_id(), context.gcs_address
         sources = sources_of(notices, env=os.environ, vendor=vendor_here())
         self._names = tuple(source.name for source in sources)
+        self._told: list[tuple[Source, Notice]] = []
+        self._telling = threading.Lock()
         self._watch = SpotWatch(sources, leave=self._have_left, failed=_end)
+        start_thread(self._go_along, name="go-along", failed=_end)
 
     def asks(self) -> tuple[str, ...]:
         """The names of its sources."""
         return self._names
 
     def _have_left(self, source: Source, notice: Notice) -> str:
-        refused = drain_node(self._node, gcs_address=self._gcs_address, by_t=notice.by_t, reason=notice.cause)
-        if not refused:
-            start_thread(lambda: self._see_off(source, notice), name="see-off", failed=_end)
+        with self._telling:
+            refused = drain_node(self._node, gcs_address=self._gcs_address, by_t=notice.by_t, reason=notice.cause)
+            if not refused:
+                self._told.append((source, notice))
         return refused
 
-    def _see_off(self, source: Source, notice: Notice) -> None:
-        """Once the node is left, let the cloud know and go; it need not be told after the deadline."""
+    def _go_along(self) -> None:
+        """Once the node is drained, by whomever, and left, let the cloud know and go."""
+        while not self._told and self._node not in draining_nodes():
+            time.sleep(DRAIN_LOOK_S)
+        by_t = self._told[0][1].by_t if self._told else draining_nodes().get(self._node, 0.0) or inf
         raylet = psutil.Process(os.getppid())
-        wait_until(lambda: not is_used(names_of(raylet.children())), by_t=notice.by_t)
-        if notice.ack and time.time() < notice.by_t:
-            source.acknowledge(notice)
+        wait_until(lambda: not is_used(names_of(raylet.children())), by_t=by_t)
+        with self._telling:
+            told = tuple(self._told)
+        for source, notice in told:
+            if notice.ack and time.time() < notice.by_t:  # after the deadline it need not be told
+                source.acknowledge(notice)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
         os._exit(0)
 

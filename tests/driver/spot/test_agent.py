@@ -32,4 +32,5 @@ def test_a_notice_reaches_rays_table_and_the_cloud_hears_when_the_node_is_left()
     assert told["heard_s"] < 10.0
     assert 0.0 < told["left_s"] - WARNING_S < told["heard_s"] + 1.0
     assert told["gone_s"] < WARNING_S, "a node that is left does not wait for its deadline"
+    assert told["by_others_s"] < WARNING_S, "nor one that somebody else has had drained, without a word of the cloud"
     assert (told["early"], told["posted"]) == (0, [{"StartRequests": [{"EventId": "602d9444"}]}])
