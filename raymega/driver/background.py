@@ -21,20 +21,14 @@ from types import FrameType
 from raymega.config.load import load
 from raymega.driver.launch import keeper_name
 from raymega.driver.preflight import resolved
+from raymega.driver.records.console_log import begin_console
 from raymega.driver.records.lock import RunLock
 from raymega.driver.records.reading import resume_of
 from raymega.driver.records.run_dir import RunDirectory
 from raymega.driver.train import train
 from raymega.errors import RaymegaError
 
-LAST_LINES = 5
-NO_WORD = "its process is gone, and has printed nothing"
 BEGIN_LIMIT_S = 120.0  # of a keeper, to load what it needs: seconds, on a machine that is not overloaded
-
-
-def console_of(run: RunDirectory) -> Path:
-    """Where the keeper of a run prints."""
-    return run.logs / "console.log"
 
 
 def spawn(
@@ -47,7 +41,7 @@ def spawn(
         env: laid over this process's environment.
         lock: the run's, which is the keeper's from now on.
     """
-    with console_of(run).open("ab") as out:
+    with begin_console(run) as out:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "raymega.driver.background", str(config), resume, lock.id],
             stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
@@ -55,15 +49,6 @@ def spawn(
         )  # fmt: skip
     lock.leave_to(keeper.pid, within_s=BEGIN_LIMIT_S)
     return keeper
-
-
-def last_words(run: RunDirectory) -> str:
-    """The newest lines that the keeper of a run has printed, or that there are none."""
-    try:
-        lines = console_of(run).read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
-    except FileNotFoundError:
-        lines = []
-    return "\n".join(lines) or NO_WORD
 
 
 def main(config: str, resume: str, heir_of: str) -> int:
@@ -82,6 +67,7 @@ def main(config: str, resume: str, heir_of: str) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), b"raymega: ended by SIGTERM before it began\n")  # where print may be in mid-line
     sys.exit(128 + number)
 
 

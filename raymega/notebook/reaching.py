@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from raymega.control.commands import Answer
 from raymega.driver.arguments import whole
-from raymega.driver.background import last_words
 from raymega.driver.finding import end_of, reach, refuse_if_over
 from raymega.driver.launch import controller_name
 from raymega.driver.live_run import LiveRun
+from raymega.driver.records.console_log import last_words
 from raymega.driver.records.line_shapes import Line
 from raymega.driver.records.lock import read_owner
 from raymega.driver.records.run_dir import RunDirectory

@@ -237,4 +237,4 @@ class Run:
         return str(self)
 
     def __str__(self) -> str:
-        return str(self.status) if self.directory.is_begun() else f"{self.name}  starting"
+        return str(self.status) if self.directory.is_known() else f"{self.name}  starting"

@@ -12,7 +12,7 @@ from raymega.driver.records.accounting import history_of
 from raymega.driver.records.json_lines import read_lines
 from raymega.driver.records.line_shapes import EVENT_LINE
 from raymega.driver.records.run_dir import RunDirectory
-from raymega.driver.records.run_status import RunStatus, status_with
+from raymega.driver.records.run_status import RunStatus, status_of, status_with
 from raymega.driver.records.steps import steps_of
 from raymega.pictures.losses import Curve, loss_picture
 from raymega.pictures.meshes import mesh_picture
@@ -42,9 +42,11 @@ class Drawn:
 
 
 def run_html(run: RunDirectory) -> str:
-    """All of it; of a run that has not begun, only that."""
-    if not run.is_begun():
+    """All of it; of a run that has not begun, only where it stands."""
+    if not run.is_known():
         return page(f"<b>{html.escape(run.path.name)}</b> is starting")
+    if not run.is_begun():
+        return page(_head(status_of(run)))
     history = history_of(run)
     status = status_with(history.progress, run=run, now=time.time())
     progress = history.progress

@@ -1,6 +1,7 @@
 """A run in the background is somebody's from the moment that `launch` returns; no keeper gets as far as Ray here."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ def test_a_run_that_was_just_launched_is_not_over_for_anybody(launched: Launch):
     owner = read_owner(found.directory.lock)
     assert owner is not None
     assert (found.is_over(), owner.pid, owner.controller) == (False, keeper.pid, "keeper of tiny")
+    assert (str(found).startswith("tiny  starting  step 0 of"), "starting" in found._repr_html_()) == (True, True)
     with pytest.raises(ClusterError, match=r"is at step 0 after 0\.3 s"):
         found.wait(step=1, limit_s=0.3)
 
@@ -61,8 +63,10 @@ def test_a_keeper_that_dies_before_it_has_begun_is_told_with_its_last_words(laun
         eventually(run.is_over)
         with pytest.raises(ClusterError, match=f"run tiny did not begin: {words}"):
             run.pause()
-    with pytest.raises(StateError, match=r"came to nothing; what that has printed is in .*console.log"):
-        str(ours.status)
+    assert re.match(rf"tiny  did not begin  step 0 of 100\n.*last: {words}", str(found), flags=re.DOTALL)
+    assert "did not begin" in found._repr_html_()
+    with pytest.raises(StateError, match="its run has not begun; `raymega status tiny` says why"):
+        found.timeline()
     assert launched(WAITS).keeper is not None, "it holds up no other"
 
 

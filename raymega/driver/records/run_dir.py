@@ -85,6 +85,10 @@ class RunDirectory:
                 "you may write"
             ) from error
 
+    def is_known(self) -> bool:
+        """Was a run begun here, or launched at least? Raises: ConfigError where that cannot be seen."""
+        return self.is_begun() or self.launched.exists()
+
     def create(self) -> None:
         """Make the directory and its rooms; those that exist are kept. Raises: ConfigError where it cannot be."""
         try:
@@ -117,10 +121,7 @@ class RunDirectory:
     def _why_no_config(self) -> str:
         if not self.launched.exists():
             return "it is no run's directory, or its run is only starting"
-        return (
-            "its run is only starting, or its launch in the background came to nothing; what that has printed is in "
-            f"{self.logs / 'console.log'}"
-        )
+        return f"its run has not begun; `raymega status {self.path.name}` says why"
 
     def read_launched(self) -> Config | None:
         """What the newest launch in the background was to do; None: there was none.

@@ -22,7 +22,9 @@ from shlex import quote
 from typing import Any
 
 from raymega.config.fault import counted
+from raymega.config.schema import Config
 from raymega.driver.records.accounting import progress_of
+from raymega.driver.records.console_log import last_words
 from raymega.driver.records.events_sink import FORKED
 from raymega.driver.records.json_lines import newest_line
 from raymega.driver.records.line_shapes import EVENT_LINE
@@ -44,6 +46,7 @@ from raymega.metrics import generation_words
 from raymega.pictures.scale import time_words
 
 SHOWN_DIGITS = 12  # of a node's id
+UNBEGUN = "did not begin"  # a launch that came to nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,17 +130,18 @@ class RunStatus:
 
 def status_of(run: RunDirectory, *, now: float | None = None) -> RunStatus:
     """Read where a run stands. Raises: StateError for a directory that is no run's, or a file that is torn."""
-    return status_with(progress_of(run), run=run, now=time.time() if now is None else now)
+    progress = progress_of(run) if run.is_begun() else None
+    return status_with(progress, run=run, now=time.time() if now is None else now)
 
 
 def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> RunStatus:
     """The same, of a run whose journals were told already."""
-    config, owner = run.read_config(), read_owner(run.lock)
+    config, owner = _config_of(run), read_owner(run.lock)
     event, last = newest_line(run.events, shape=EVENT_LINE) or {}, newest_step(run.metrics) or {}
     ended = event.get("event") == "RunEnded"
     alive = owner is not None and not owner.is_over(now)
-    gone = "ended" if ended else "forked" if event.get("event") == FORKED else "lost"
-    standing = str(event.get("state", "Starting")).lower() if alive else gone
+    gone = "ended" if ended else "forked" if event.get("event") == FORKED else "lost" if run.is_begun() else UNBEGUN
+    standing = ("starting" if ended else str(event.get("state", "starting")).lower()) if alive else gone
     times = read_times(run.workers)
     workers = by_worker(times)
     spent = all_of(workers) if workers else dict(progress.goodput.seconds) if progress is not None else {}
@@ -156,7 +160,7 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
         mesh=last.get("mesh"),
         generation=last.get("generation", event.get("generation")),
         exit_code=event["exit_code"] if ended else None,
-        reason=str(event.get("reason", "")),
+        reason=last_words(run) if standing == UNBEGUN else str(event.get("reason", "")),
         since_s=None if newest is None else now - newest,
         goodput=goodput_of(spent) if is_known else None,
         useful=share_of(spent, "useful") if is_known else None,
@@ -166,8 +170,15 @@ def status_with(progress: Progress | None, *, run: RunDirectory, now: float) -> 
         steps_lost=progress.story.steps_lost if progress is not None and progress.story is not None else 0,
         standbys=standbys_of(progress) if alive else {},
         draining=draining_of(progress, now=now) if alive else {},
-        resume_step=None if alive else event["step"] if gone == "forked" else resume_step_of(progress, said_so=ended),
-    )
+        resume_step=None if alive or gone == UNBEGUN else event["step"] if gone == "forked"
+        else resume_step_of(progress, said_so=ended),
+    )  # fmt: skip
+
+
+def _config_of(run: RunDirectory) -> Config:
+    """With which it was begun, or is about to be, or was to be. Raises: StateError where there is none."""
+    launched = None if run.is_begun() else run.read_launched()
+    return run.read_config() if launched is None else launched
 
 
 def resume_step_of(progress: Progress | None, *, said_so: bool) -> int | None:
