@@ -118,7 +118,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in terminalreporter.stats.values() for report in kind if "pure" in keywords_of(report)]
     if reports:
         seconds = sum(report.duration for report in reports)
-        terminalreporter.write_line(f"pure layer: {seconds:.1f} s of the 60 s it may take")
+        terminalreporter.write_line(f"pure layer: {seconds:.1f} s of tests; make pure, two at a time, may take 60 s")
     skipped = terminalreporter.stats.get("skipped", ())
     if untested := [report for report in skipped if "gpu: no CUDA" in str(report.longrepr)]:
         terminalreporter.write_line(f"{len(untested)} tests of GPUs were skipped: no CUDA device here")
