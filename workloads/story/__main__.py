@@ -21,6 +21,7 @@ import ray
 from raymega.cli.plan import plan_report
 from raymega.driver.cluster.ray_session import ray_session
 from raymega.driver.preflight import resolved
+from raymega.driver.records.accounting import progress_of
 from raymega.driver.records.reading import config_of
 from raymega.driver.train import train
 from raymega.errors import ClusterError, RaymegaError
@@ -49,7 +50,7 @@ def main(overrides: list[str]) -> int:
             story = Story(run=Run.at(run_dir), steps=config.training.steps, stage=stage, other=other)
             with closing(story):
                 code = train(config, sample=True)
-    print(foretold_text(foretold(run_dir, cluster=None), cluster=None))
+    print(foretold_text(foretold(run_dir, progress=progress_of(run_dir), cluster=None), cluster=None))
     print(f"report  {write_report(run_dir)}")
     return code
 
